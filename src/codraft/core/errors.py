@@ -1,0 +1,9 @@
+"""The two exceptions a user can cause; everything else that is raised is a bug of ours."""
+
+
+class SpecError(ValueError):
+    """Bad usage, spec or input: one sentence naming field, value, allowed range and next action. Exit code 2."""
+
+
+class CapabilityError(RuntimeError):
+    """Something that is not installed or not possible here; names what to install. Exit code 3."""

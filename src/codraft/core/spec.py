@@ -1,0 +1,187 @@
+"""What a user asks for, as plain frozen dataclasses, and the strict loading of them.
+
+Only this module and `record.py` know pydantic: extras are forbidden, so a misspelt key is an error that names itself.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+from codraft.core.errors import SpecError
+
+MECHANISMS = ("external", "eagle3", "mtp", "dflash", "dspark", "ngram", "suffix")
+MAX_DEPTH = 64
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the target draws a token: temperature 0 is greedy; filters apply as top-k, then top-p, after temperature."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise SpecError(f"temperature must be a number >= 0 (0 is greedy); got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise SpecError(f"top-p must be above 0 and at most 1 (1 keeps every token); got {self.top_p}")
+        if self.top_k < 0:
+            raise SpecError(f"top-k must be >= 0 (0 keeps every token); got {self.top_k}")
+        if not 0 <= self.seed < 2**63:
+            raise SpecError(f"seed must be in 0..2**63 - 1; got {self.seed}")
+
+    @property
+    def greedy(self) -> bool:
+        """True where the target's token is its argmax."""
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NgramSpec:
+    """Drafts what followed an earlier copy of the last n tokens, longest n first."""
+
+    NEEDS_PATH: ClassVar[bool] = False
+    mechanism: Literal["ngram"] = "ngram"
+    name: str = "ngram"
+    n_min: int = 2
+    n_max: int = 4
+    occurrence: Literal["earliest", "latest"] = "latest"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_min <= self.n_max <= 64:
+            raise SpecError(f"ngram needs 1 <= n_min <= n_max <= 64; got n_min={self.n_min}, n_max={self.n_max}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalSpec:
+    """A causal language model of its own, with the target's vocabulary."""
+
+    NEEDS_PATH: ClassVar[bool] = True
+    path: str
+    mechanism: Literal["external"] = "external"
+    name: str = "external"
+    draft: Literal["greedy", "sample"] = "greedy"
+
+
+DrafterSpec = NgramSpec | ExternalSpec
+DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[ExternalSpec]] = {"ngram": NgramSpec, "external": ExternalSpec}
+
+
+def options_of(spec: DrafterSpec) -> dict[str, Any]:
+    """The spec's options for a record: all but mechanism, name and path."""
+    return {key: value for key, value in asdict(spec).items() if key not in ("mechanism", "name", "path")}
+
+
+def load(kind: type[T], data: Any, where: str) -> T:
+    """`data` (parsed TOML or JSON, or option strings) as a `kind`; unknown keys and wrong types are SpecErrors."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    try:
+        kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise SpecError(f"{where}: {first_problem(error.errors()[0], kind)}") from error
+
+
+def first_problem(problem: Mapping[str, Any], kind: type[Any]) -> str:
+    """One pydantic problem as a sentence with its dotted path."""
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = ", ".join(field.name for field in fields(kind) if field.name != "mechanism")
+        return f"unknown option '{key}'; known here: {known}"
+    if problem["type"] in ("missing", "missing_argument"):
+        return f"'{key}' is missing"
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    return f"{key}={problem['input']!r}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def parse_drafter(text: str) -> DrafterSpec:
+    """`MECHANISM[:PATH_OR_ID][,key=value...]` as a spec; the name is as written or the mechanism's."""
+    head, *pairs = text.split(",")
+    mechanism, colon, path = head.partition(":")
+    if mechanism not in MECHANISMS:
+        raise SpecError(f"unknown mechanism '{mechanism}' in '{text}'; choose one of: {', '.join(MECHANISMS)}")
+    if mechanism not in DRAFTER_SPECS:
+        ready = ", ".join(sorted(DRAFTER_SPECS))
+        raise SpecError(f"mechanism '{mechanism}' is not in this version of codraft; ready are: {ready}")
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            raise SpecError(f"drafter '{text}': option '{pair}' is not key=value")
+        if key in options or key in ("mechanism", "path"):
+            raise SpecError(f"drafter '{text}': option '{key}' is given twice or not an option")
+        options[key] = value
+    kind = DRAFTER_SPECS[mechanism]
+    if kind.NEEDS_PATH:
+        if not path:
+            raise SpecError(f"drafter '{text}': {mechanism} needs a model, as {mechanism}:PATH_OR_ID")
+        options["path"] = path
+    elif colon:
+        raise SpecError(f"drafter '{text}': {mechanism} takes no model; write {mechanism}[,key=value...]")
+    if "name" in options and not re.fullmatch(r"[\w.+-]{1,64}", options["name"]):
+        raise SpecError(f"drafter '{text}': name must be 1 to 64 letters, digits or any of . _ + -")
+    return load(kind, options, f"drafter '{text}'")  # type: ignore[return-value, arg-type]
+
+
+def parse_drafters(texts: Sequence[str]) -> list[DrafterSpec]:
+    """All drafters of a command; unnamed repeats of a mechanism become `NAME-2`, `NAME-3`, ..."""
+    specs = [(parse_drafter(text), ",name=" in text) for text in texts]
+    taken: set[str] = set()
+    for spec, named in specs:
+        if named and spec.name in taken:
+            raise SpecError(f"two drafters are named '{spec.name}'; give each its own name=")
+        if named:
+            taken.add(spec.name)
+    result = []
+    for spec, named in specs:
+        if not named:
+            name, count = spec.name, 1
+            while name in taken:
+                count += 1
+                name = f"{spec.name}-{count}"
+            taken.add(name)
+            spec = replace(spec, name=name)
+        result.append(spec)
+    return result
+
+
+def parse_list(text: str, field: str, *, lowest: int, highest: int | None = None) -> list[int]:
+    """`1,2,4` or `0..8` (or both mixed) as sorted distinct whole numbers."""
+    top = "" if highest is None else f"..{highest}"
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(-?\d{1,9})(?:\.\.(-?\d{1,9}))?\s*", part)
+        if match is None:
+            raise SpecError(f"{field} '{text}' is not a list; write it as 1,2,4 or 0..8")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise SpecError(f"{field} '{text}': {first}..{last} runs backwards")
+        if first < lowest or (highest is not None and last > highest):
+            raise SpecError(f"{field} '{text}': values must be in {lowest}{top or ' and above'}")
+        if last - first > 100_000:
+            raise SpecError(f"{field} '{text}': more than 100000 values")
+        numbers.update(range(first, last + 1))
+    return sorted(numbers)
+
+
+def check_depth(D: int, *, lowest: int) -> int:
+    """D in its allowed range."""
+    if not lowest <= D <= MAX_DEPTH:
+        raise SpecError(f"D (--depth) must be in {lowest}..{MAX_DEPTH}; got {D}")
+    return D
+
+
+def check_choice(value: str, field: str, kind: Any) -> str:
+    """`value` if it is one of the Literal `kind`'s."""
+    allowed = get_args(kind)
+    if value not in allowed:
+        raise SpecError(f"{field} must be one of {', '.join(allowed)}; got '{value}'")
+    return value

@@ -1,0 +1,37 @@
+"""Small-sample statistics: the bootstrap over conversations, and medians with their spread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_RESAMPLES = 2000
+
+
+def bootstrap_weights(n: int, resamples: int = NUM_RESAMPLES) -> NDArray[np.float64]:
+    """[R, n] multiplicities of n items drawn n times with replacement; the same n gives the same draws [Efron79]."""
+    rng = np.random.default_rng(0)
+    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
+
+
+def interval95(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Central 95 % of the values."""
+    low, high = np.quantile(values, (0.025, 0.975))
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Median of repeated timings in seconds, with 10th and 90th percentile."""
+
+    median: float
+    p10: float
+    p90: float
+    num_samples: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "Spread":
+        """From at least one sample."""
+        p10, median, p90 = np.quantile(np.asarray(samples, dtype=float), (0.1, 0.5, 0.9))
+        return cls(median=float(median), p10=float(p10), p90=float(p90), num_samples=len(samples))

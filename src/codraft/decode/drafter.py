@@ -1,0 +1,89 @@
+"""The drafter seam. A drafter proposes and never decides: whatever it returns, the output law stays the target's.
+
+One mechanism offers two views of the same function. `propose` is incremental and serves live decoding. `unroll` is
+teacher-forced over a whole stream and serves replay and training. A property test holds them equal at every position.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from codraft.core.record import DrafterInfo
+from codraft.decode.target import Tap
+
+DraftKind = Literal["one_hot", "dense"]
+Features = Mapping[Tap, list[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One stream to be written: its index keys the noise."""
+
+    index: int
+    prompt_ids: Sequence[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Drafts for one step: `tokens[b]` is a chain of at most D; `p_draft[b]` is [k, V], or None for point masses."""
+
+    tokens: list[list[int]]
+    p_draft: list[Tensor | None]
+
+    @classmethod
+    def point_masses(cls, tokens: list[list[int]]) -> "Proposal":
+        """Deterministic drafts."""
+        return cls(tokens, [None] * len(tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """Drafts from every anchor of a stream, reduced to what acceptance needs.
+
+    For each anchor p = 0..A-1 (output positions) `drafted_A` is the length of the draft. `hit_AD` says how the i-th
+    draft fares against the stream's own token p + i: a bool for one-hot drafts (equal or not), else p_draft(token).
+    """
+
+    drafted_A: NDArray[np.int64]
+    hit_AD: NDArray[np.bool_] | NDArray[np.float64]
+
+
+class Drafter(Protocol):
+    """Seven mechanisms, one shape. `taps` are the target features it wants; `draft_kind` what its drafts are.
+
+    `prefix_stable` says that the draft at D is a prefix of the draft at D + 1, so one unroll serves every D.
+    """
+
+    taps: ClassVar[tuple[Tap, ...]]
+    prefix_stable: ClassVar[bool]
+    info: DrafterInfo
+
+    @property
+    def draft_kind(self) -> DraftKind:
+        """Whether drafts are point masses or drawn from a distribution."""
+        ...
+
+    def unroll(self, prompt_ids: Sequence[int], output_ids: Sequence[int], features: Features, D: int) -> Unrolled:
+        """Drafts from anchors 0..len(output_ids) - 2, fed with the stream's own tokens, never the drafter's."""
+        ...
+
+    def prefill(self, requests: Sequence[Request], anchors: Sequence[int], features: Features) -> None:
+        """Start a batch: prompts, the first anchor of each, and the target's features of the prompts."""
+        ...
+
+    def propose(self, anchors: Sequence[int], D: int) -> Proposal:
+        """At most D tokens to follow each anchor. Committed state is untouched: calling twice gives the same."""
+        ...
+
+    def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:
+        """Take in what the target decided: accepted tokens, the next anchor, features of anchor and accepted."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all sequences but these."""
+        ...

@@ -1,0 +1,1 @@
+"""The only package that touches transformers: loading, passes, caches, tokenizer and chat template."""

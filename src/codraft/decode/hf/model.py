@@ -1,0 +1,222 @@
+"""Any causal language model that transformers loads, behind the target seam."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from codraft.core.errors import CapabilityError
+from codraft.decode.hf.cache import SlotCache, Snapshot, SnapshotCache, windows_of
+from codraft.decode.target import Cache, PassOutput, Tap
+
+# Longer ragged passes run row by row: padding would cost more than the calls, and a lone row needs no mask.
+LONGEST_PADDED_PASS = 64
+# Logits and keys differ between one pass of k tokens and k passes of one by rounding alone; more means a wrong state.
+CONTINUATION_TOLERANCE = 1e-2
+
+
+class HFModel:
+    """A transformers model as a `Target`. Evaluation mode, no gradients."""
+
+    def __init__(self, model: PreTrainedModel, model_id: str) -> None:
+        self.model = model.eval()
+        self.id = model_id
+        config = model.config.get_text_config(decoder=True)
+        self.vocab_size = int(config.vocab_size)
+        self.window: int | None = getattr(config, "max_position_embeddings", None)
+        self.eos_ids = eos_ids_of(model)
+        self.device = str(model.device)
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self._windows = windows_of(DynamicCache(config=model.config))
+        self._eager = config._attn_implementation == "eager"
+        self._parameters = inspect.signature(model.forward).parameters
+        self._continuation_checked = False
+        if "past_key_values" not in self._parameters:
+            raise CapabilityError(
+                f"{model_id}: {type(model).__name__} keeps its state outside transformers' common cache, which codraft "
+                "cannot roll back; choose a model whose forward takes past_key_values"
+            )
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
+
+    def new_cache(self, num_sequences: int, capacity: int) -> Cache:
+        """Slots where the model has only full and sliding attention, snapshots otherwise."""
+        if self._windows is not None:
+            return SlotCache(len(self._windows), num_sequences, capacity)
+        return SnapshotCache(num_sequences, lambda: DynamicCache(config=self.model.config), self._feed)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Sequence[Sequence[int]],
+        cache: Cache,
+        *,
+        num_logits: int | None = None,
+        taps: Sequence[Tap] = (),
+    ) -> PassOutput:
+        """See `Target.forward`."""
+        if isinstance(cache, SnapshotCache):
+            parts = [
+                self._pass_snapshot(row, sequence, num_logits, taps)
+                for row, sequence in zip(tokens, cache.sequences, strict=True)
+            ]
+            return merge(parts)
+        assert isinstance(cache, SlotCache)
+        widths = [len(row) for row in tokens]
+        if len(tokens) > 1 and max(widths) > LONGEST_PADDED_PASS:
+            return merge([self._pass_slots([row], cache, slice(b, b + 1), num_logits, taps) for b, row in enumerate(tokens)])
+        return self._pass_slots(tokens, cache, slice(0, len(tokens)), num_logits, taps)
+
+    def _pass_slots(
+        self, tokens: Sequence[Sequence[int]], cache: SlotCache, rows: slice, num_logits: int | None, taps: Sequence[Tap]
+    ) -> PassOutput:
+        counts = [len(row) for row in tokens]
+        width = max(counts)
+        cache.begin(rows, width)
+        ids_BQ = torch.tensor([[*row, *[0] * (width - len(row))] for row in tokens], device=self.device)
+        starts_B1 = torch.tensor(cache.plan.starts, device=self.device)[:, None]
+        positions_BQ = starts_B1 + torch.arange(width, device=self.device)
+        # Right-padded rows need every column's logits; equal rows need the last ones alone.
+        kept = width if min(counts) < width or num_logits is None else min(num_logits, width)
+        with self._tapped(taps) as tapped:
+            logits_BQV = self._call(ids_BQ, positions_BQ, self._mask(positions_BQ, cache), cache.hf, kept)
+        cache.advance(rows, counts)
+        wanted = [c if num_logits is None else min(num_logits, c) for c in counts]
+        first = width - kept
+        logits = [logits_BQV[b, c - w - first : c - first] for b, (c, w) in enumerate(zip(counts, wanted, strict=True))]
+        features = {tap: [states_BQC[b, :c] for b, c in enumerate(counts)] for tap, states_BQC in tapped.items()}
+        return PassOutput(logits, features)
+
+    def _mask(self, positions_BQ: Tensor, cache: SlotCache) -> Any:
+        """None where plain causal attention says it all; else who sees which slot, by layer kind where they differ."""
+        assert self._windows is not None
+        batch, width = positions_BQ.shape
+        end = cache.plan.end
+        alone = batch == 1 and (width == 1 or cache.plan.starts == [0])
+        sliding = [window for window in self._windows if window is not None]
+        if alone and all(end <= window for window in sliding):
+            return None
+        slots_S = torch.arange(end, device=positions_BQ.device)
+        full_BQS = slots_S <= positions_BQ[..., None]
+        masks = {"full_attention": self._as_mask(full_BQS)}
+        if sliding:
+            seen_BQS = full_BQS & (slots_S > positions_BQ[..., None] - sliding[0])
+            masks["sliding_attention"] = self._as_mask(seen_BQS)
+        if sliding and len(sliding) < len(self._windows):
+            return masks
+        return masks["sliding_attention" if sliding else "full_attention"]
+
+    def _as_mask(self, seen_BQS: Tensor) -> Tensor:
+        """[B, 1, Q, S]: boolean for SDPA, additive for eager attention."""
+        if not self._eager:
+            return seen_BQS[:, None]
+        blocked = torch.zeros(seen_BQS.shape, dtype=self.model.dtype, device=seen_BQS.device)
+        return blocked.masked_fill(~seen_BQS, torch.finfo(self.model.dtype).min)[:, None]
+
+    def _pass_snapshot(
+        self, tokens: Sequence[int], sequence: Snapshot, num_logits: int | None, taps: Sequence[Tap]
+    ) -> PassOutput:
+        if len(tokens) > 1 and sequence.length > 0 and not self._continuation_checked:
+            self._check_continuation(sequence, tokens)
+        sequence.begin(tokens)
+        kept = len(tokens) if num_logits is None else min(num_logits, len(tokens))
+        with self._tapped(taps) as tapped:
+            logits_QV = self._continue(sequence.cache, sequence.length, tokens, kept)
+        sequence.length += len(tokens)
+        return PassOutput([logits_QV], {tap: [states_1QC[0]] for tap, states_1QC in tapped.items()})
+
+    def _continue(self, cache: Any, start: int, tokens: Sequence[int], kept: int) -> Tensor:
+        """[kept, V] logits of a lone sequence continued in the model's own cache."""
+        ids_1Q = torch.tensor([list(tokens)], device=self.device)
+        positions_1Q = torch.arange(start, start + len(tokens), device=self.device)[None]
+        return self._call(ids_1Q, positions_1Q, None, cache, kept)[0]
+
+    def _feed(self, cache: Any, start: int, tokens: list[int]) -> None:
+        """Run tokens into a native cache, for their state alone."""
+        with torch.inference_mode():
+            self._continue(cache, start, tokens, 1)
+
+    def _check_continuation(self, sequence: Snapshot, tokens: Sequence[int]) -> None:
+        """Once per model: k tokens in one pass must equal k passes of one, or speculation would not be lossless."""
+        import copy
+
+        together = self._continue(copy.deepcopy(sequence.cache), sequence.length, tokens, len(tokens)).float()
+        cache = copy.deepcopy(sequence.cache)
+        apart = torch.cat([self._continue(cache, sequence.length + i, [t], 1) for i, t in enumerate(tokens)]).float()
+        scale = apart.abs().max().clamp(min=1e-6)
+        if float((together - apart).abs().max() / scale) > CONTINUATION_TOLERANCE:
+            raise CapabilityError(
+                f"{self.id}: its recurrent layers do not take several tokens after a state in this version of "
+                "transformers, so drafts cannot be verified in one pass; only D = 0 works"
+            )
+        self._continuation_checked = True
+
+    def _call(self, ids_BQ: Tensor, positions_BQ: Tensor, mask: Any, cache: Any, kept: int) -> Tensor:
+        """[B, kept, V] logits of the last `kept` columns."""
+        kwargs: dict[str, Any] = {}
+        if "position_ids" in self._parameters:
+            kwargs["position_ids"] = positions_BQ
+        if "logits_to_keep" in self._parameters:
+            kwargs["logits_to_keep"] = kept
+        out = self.model(input_ids=ids_BQ, attention_mask=mask, past_key_values=cache, use_cache=True, **kwargs)
+        return out.logits[:, -kept:]
+
+    @contextmanager
+    def _tapped(self, taps: Sequence[Tap]) -> Iterator[dict[Tap, Tensor]]:
+        """Collect the outputs of the tapped modules while a pass runs."""
+        caught: dict[Tap, Tensor] = {}
+        handles = []
+        for tap in taps:
+
+            def catch(_module: Any, _inputs: Any, output: Any, tap: Tap = tap) -> None:
+                caught[tap] = output[0] if isinstance(output, tuple) else output
+
+            handles.append(self._module_of(tap).register_forward_hook(catch))
+        try:
+            yield caught
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _module_of(self, tap: Tap) -> Any:
+        """The module whose output a tap names."""
+        decoder = self.model.get_decoder()
+        if tap == "final":
+            norm = next((getattr(decoder, n) for n in ("norm", "final_layernorm", "ln_f", "final_layer_norm") if hasattr(decoder, n)), None)
+            if norm is None:
+                raise CapabilityError(f"{self.id}: no last norm found in {type(decoder).__name__}, so 'final' cannot be tapped")
+            return norm
+        if tap == -1:
+            return self.model.get_input_embeddings()
+        if not 0 <= int(tap) < self.num_layers:
+            raise ValueError(f"tap {tap} is outside -1..{self.num_layers - 1} of {self.id}")
+        layers = next((getattr(decoder, n) for n in ("layers", "h", "blocks") if hasattr(decoder, n)), None)
+        if layers is None:
+            raise CapabilityError(f"{self.id}: no decoder layers found in {type(decoder).__name__}, so they cannot be tapped")
+        return layers[int(tap)]
+
+
+def merge(parts: Sequence[PassOutput]) -> PassOutput:
+    """One output from passes over one sequence each."""
+    taps = parts[0].features.keys()
+    return PassOutput(
+        [logits for part in parts for logits in part.logits],
+        {tap: [states for part in parts for states in part.features[tap]] for tap in taps},
+    )
+
+
+def eos_ids_of(model: PreTrainedModel) -> frozenset[int]:
+    """Every id that ends a text: those of the generation config, else of the config."""
+    generation = getattr(model, "generation_config", None)
+    for source in (generation, model.config):
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset()

@@ -1,0 +1,41 @@
+"""From logits to distributions and tokens."""
+
+import torch
+from torch import Tensor
+
+from codraft.core.spec import Sampling
+from codraft.decode.noise import Purpose, exponentials
+
+
+def probabilities(logits_NV: Tensor, sampling: Sampling) -> Tensor:
+    """[N, V] float64 distribution after temperature, then top-k, then top-p. Needs temperature > 0."""
+    scaled_NV = logits_NV.double() / sampling.temperature
+    if 0 < sampling.top_k < scaled_NV.shape[-1]:
+        kept_NK = scaled_NV.topk(sampling.top_k, dim=-1).values
+        scaled_NV = scaled_NV.masked_fill(scaled_NV < kept_NK[:, -1:], -torch.inf)
+    p_NV = scaled_NV.softmax(-1)
+    if sampling.top_p < 1:
+        p_NV = nucleus(p_NV, sampling.top_p)
+    return p_NV
+
+
+def nucleus(p_NV: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest most likely tokens whose mass reaches top_p, renormalised [Holtzman19]."""
+    sorted_NV, order_NV = p_NV.sort(dim=-1, descending=True, stable=True)
+    before_NV = sorted_NV.cumsum(-1) - sorted_NV
+    kept_NV = sorted_NV.masked_fill(before_NV >= top_p, 0.0)
+    p_NV = torch.zeros_like(p_NV).scatter_(-1, order_NV, kept_NV)
+    return p_NV / p_NV.sum(-1, keepdim=True)
+
+
+def draw(p_V: Tensor, seed: int, stream: int, position: int, purpose: Purpose) -> int:
+    """The token that this key's noise picks from p."""
+    noise_V = torch.from_numpy(exponentials(seed, stream, position, purpose, p_V.shape[-1]))
+    return int((p_V / noise_V.to(p_V.device)).argmax())
+
+
+def choose(logits_V: Tensor, sampling: Sampling, stream: int, position: int) -> int:
+    """The target's own token at an output position: its argmax, or the draw of that position's noise."""
+    if sampling.greedy:
+        return int(logits_V.argmax())
+    return draw(probabilities(logits_V[None], sampling)[0], sampling.seed, stream, position, Purpose.TARGET)

@@ -1,0 +1,69 @@
+"""The seam behind which the target lives: a pass over new tokens of several sequences, and a cache that rolls back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+# Output of decoder layer 0..L-1, -1 for the embeddings, or "final": after the last norm.
+Tap = int | Literal["final"]
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutput:
+    """What one pass gives, a tensor per sequence.
+
+    `logits[b]` is [m, V]: the last m = min(num_logits, new tokens) positions. `features[tap][b]` is [n_b, C]: every
+    new position.
+    """
+
+    logits: list[Tensor]
+    features: Mapping[Tap, list[Tensor]]
+
+
+class Cache(Protocol):
+    """Keys and values (or states) of a batch of sequences. Slot = position: no holes, whatever was rolled back."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens held for each sequence."""
+        ...
+
+    def rollback(self, lengths: Sequence[int]) -> None:
+        """Forget what lies beyond these lengths; at most back to before the last pass."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all sequences but these, in this order."""
+        ...
+
+
+class Target(Protocol):
+    """A causal language model. Everything it knows of a sequence is in the cache."""
+
+    id: str
+    vocab_size: int
+    window: int | None
+    eos_ids: frozenset[int]
+    device: str
+
+    def new_cache(self, num_sequences: int, capacity: int) -> Cache:
+        """An empty cache with room for `capacity` tokens of each sequence."""
+        ...
+
+    def forward(
+        self,
+        tokens: Sequence[Sequence[int]],
+        cache: Cache,
+        *,
+        num_logits: int | None = None,
+        taps: Sequence[Tap] = (),
+    ) -> PassOutput:
+        """Append `tokens[b]` (ragged, at least one each) to every sequence; logits of the last `num_logits` (None: all)."""
+        ...
+
+
+def slice_features(features: Mapping[Tap, list[Tensor]], counts: Sequence[int]) -> dict[Tap, list[Tensor]]:
+    """The first `counts[b]` positions of every sequence."""
+    return {tap: [rows[:n] for rows, n in zip(parts, counts, strict=True)] for tap, parts in features.items()}

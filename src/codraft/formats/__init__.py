@@ -1,0 +1,1 @@
+"""Checkpoint files and vocabularies, read without torch."""

@@ -1,0 +1,53 @@
+"""The cache folder, and models fetched from the hub into it.
+
+No hub is reachable from the machines codraft is developed on; this code is tested against a local server.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from codraft.core.errors import SpecError
+from codraft.core.files import sha256_file
+
+# What a causal LM needs; weights as safetensors only.
+PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
+
+
+def cache_root() -> Path:
+    """`CODRAFT_CACHE`, or the platform's cache folder."""
+    if given := os.environ.get("CODRAFT_CACHE"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "codraft"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "codraft"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "codraft"
+
+
+def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
+    """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    repo, _, revision = model_id.partition("@")
+    try:
+        folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
+    except HFValidationError as error:
+        raise SpecError(f"model '{model_id}' is neither a folder here nor a hub id (owner/name); check the path") from error
+    except RepositoryNotFoundError as error:
+        raise SpecError(f"model '{model_id}' is neither a folder here nor on the hub; check the name (private models need a token)") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise SpecError(f"model '{model_id}' is not a folder here and the hub cannot be reached; give a local folder, or 'demo'") from error
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise SpecError(f"hub model '{model_id}' has no config.json, so it is not a transformers model")
+    for name, expected in (sha256 or {}).items():
+        found = sha256_file(path / name) if (path / name).is_file() else "no such file"
+        if found != expected:
+            raise SpecError(
+                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected {expected[:12]}); "
+                f"delete {path} and try again"
+            )
+    return path

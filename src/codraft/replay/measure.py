@@ -1,0 +1,215 @@
+"""AL(D) of drafters on streams: unroll once, walk for every D; or decode live for comparison."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
+from codraft.core.record import AcceptanceResult, DomainCurve
+from codraft.core.spec import Sampling
+from codraft.decode.drafter import Drafter, Unrolled
+from codraft.decode.loop import decode
+from codraft.decode.sampling import probabilities
+from codraft.decode.target import Tap, Target
+from codraft.replay.streams import TokenStream
+from codraft.replay.walk import expect, runs, walk
+
+Progress = Callable[[int, int], None]
+# Context buckets, in tokens before the anchor: [first, last).
+CONTEXT_EDGES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+CHUNK = 512
+
+
+@dataclass(slots=True)
+class Logs:
+    """Step logs of one drafter, by D and stream."""
+
+    by_depth: dict[int, list[StepLog]]
+    expected: bool
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+
+def replay(
+    target: Target | None,
+    drafter: Drafter,
+    streams: Sequence[TokenStream],
+    sampling: Sampling,
+    eos_ids: frozenset[int],
+    depths: Sequence[int],
+    progress: Progress | None = None,
+) -> Logs:
+    """Steps at every D, without decoding. The target passes over the streams only where the drafter needs it."""
+    dense = drafter.draft_kind == "dense"
+    needs_target = bool(drafter.taps) or dense
+    clock = {"target_pass": 0.0, "drafter_pass": 0.0, "walk": 0.0}
+    logs: dict[int, list[StepLog]] = {D: [] for D in depths}
+    for done, stream in enumerate(streams, start=1):
+        start = time.perf_counter()
+        p_target_T, features = None, {}
+        if needs_target:
+            assert target is not None
+            p_target_T, features = target_pass(target, stream, sampling, drafter.taps)
+        clock["target_pass"] += time.perf_counter() - start
+        for D in [max(depths)] if drafter.prefix_stable else depths:
+            start = time.perf_counter()
+            unrolled = drafter.unroll(stream.prompt_ids, stream.output_ids, features, D)
+            unrolled_at = time.perf_counter()
+            clock["drafter_pass"] += unrolled_at - start
+            served = depths if drafter.prefix_stable else [D]
+            for depth, log in walk_all(unrolled, stream, p_target_T if dense else None, eos_ids, served):
+                logs[depth].append(log)
+            clock["walk"] += time.perf_counter() - unrolled_at
+        if progress:
+            progress(done, len(streams))
+    if not needs_target:
+        del clock["target_pass"]
+    return Logs(logs, dense, clock)
+
+
+def walk_all(
+    unrolled: Unrolled,
+    stream: TokenStream,
+    p_target_T: NDArray[np.float64] | None,
+    eos_ids: frozenset[int],
+    depths: Sequence[int],
+) -> list[tuple[int, StepLog]]:
+    """Steps of one stream at every D from one unroll."""
+    end = len(stream.output_ids) - 1 if stream.output_ids[-1] in eos_ids else None
+    anchors = stream.num_anchors()
+    if p_target_T is None:
+        run_A = runs(unrolled)
+        return [(D, walk(unrolled.drafted_A, run_A, D, anchors, end)) for D in depths]
+    accept_AD = acceptance_probability(unrolled, p_target_T)
+    return [(D, expect(unrolled.drafted_A, accept_AD, D, anchors, end)) for D in depths]
+
+
+def acceptance_probability(unrolled: Unrolled, p_target_T: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[A, D] P(accept | the target emitted y) = min(1, p_draft(y) / p_target(y)) under the maximal coupling."""
+    anchors, D = unrolled.hit_AD.shape
+    # p_target_T[t] belongs to output token t + 1; anchor p meets it at i = t - p.
+    padded = np.concatenate([p_target_T, np.ones(D)])
+    target_AD = np.lib.stride_tricks.sliding_window_view(padded, D)[:anchors]
+    ratio: NDArray[np.float64] = np.minimum(1.0, unrolled.hit_AD.astype(np.float64) / target_AD)
+    return ratio
+
+
+@torch.inference_mode()
+def target_pass(
+    target: Target, stream: TokenStream, sampling: Sampling, taps: tuple[Tap, ...]
+) -> tuple[NDArray[np.float64] | None, dict[Tap, list[torch.Tensor]]]:
+    """One pass over a stream: how likely the target drew each output token 1..n-1, and the tapped features.
+
+    The probabilities are None for greedy sampling, where they are not needed.
+    """
+    inputs = [*stream.prompt_ids, *stream.output_ids[:-1]]
+    first = len(stream.prompt_ids)
+    cache = target.new_cache(1, len(inputs))
+    parts: list[torch.Tensor] = []
+    features: dict[Tap, list[torch.Tensor]] = {tap: [] for tap in taps}
+    for start in range(0, len(inputs), CHUNK):
+        chunk = inputs[start : start + CHUNK]
+        wanted = 0 if sampling.greedy else max(0, start + len(chunk) - max(start, first))
+        out = target.forward([chunk], cache, num_logits=max(wanted, 1), taps=taps)
+        for tap in taps:
+            features[tap].append(out.features[tap][0])
+        if wanted:
+            begin = start + len(chunk) - wanted - first
+            tokens = torch.tensor(stream.output_ids[begin + 1 : begin + 1 + wanted], device=out.logits[0].device)
+            parts.append(probabilities(out.logits[0], sampling).gather(1, tokens[:, None])[:, 0])
+    p_target_T = torch.cat(parts).cpu().numpy() if parts else None
+    return p_target_T, {tap: [torch.cat(states)] for tap, states in features.items()}
+
+
+def live(
+    target: Target,
+    drafter: Drafter,
+    streams: Sequence[TokenStream],
+    sampling: Sampling,
+    depths: Sequence[int],
+    batch: int,
+    progress: Progress | None = None,
+) -> Logs:
+    """Steps at every D by really decoding each stream's prompt again, once for each D."""
+    start = time.perf_counter()
+    logs: dict[int, list[StepLog]] = {D: [] for D in depths}
+    done = 0
+    for D in depths:
+        for first in range(0, len(streams), batch):
+            group = streams[first : first + batch]
+            requests = [stream.request(stream.num_anchors() + 1) for stream in group]
+            logs[D] += [StepLog.of(s.steps) for s in decode(target, drafter, requests, sampling, D)]
+            done += len(group)
+            if progress:
+                progress(done, len(streams) * len(depths))
+    return Logs(logs, False, {"live": time.perf_counter() - start})
+
+
+def result(drafter: Drafter, logs: Logs, streams: Sequence[TokenStream], *, domains: bool) -> AcceptanceResult:
+    """AL(D) pooled over all streams and, where asked, by category and by context bucket."""
+    groups = domain_masks(streams) if domains else {}
+    return AcceptanceResult(
+        drafter=drafter.info,
+        basis="expected_steps" if logs.expected else "steps",
+        curve=curve(logs, streams),
+        domains={
+            name: DomainCurve(num_prompts=count, curve=curve(logs, streams, select))
+            for name, (count, select) in groups.items()
+        },
+        timings_s=logs.timings_s,
+    )
+
+
+Select = Callable[[TokenStream, StepLog], StepLog]
+
+
+def curve(logs: Logs, streams: Sequence[TokenStream], select: Select | None = None) -> list[CurvePoint]:
+    """A point for every D at which there was a step."""
+    points = []
+    for D, per_stream in logs.by_depth.items():
+        conversations: dict[str, list[Acceptance]] = {}
+        for stream, log in zip(streams, per_stream, strict=True):
+            chosen = select(stream, log) if select else log
+            conversations.setdefault(stream.conversation, []).append(Acceptance.from_log(chosen, D))
+        point = curve_point(list(conversations.values()))
+        if point is not None:
+            points.append(point)
+    return points
+
+
+def domain_masks(streams: Sequence[TokenStream]) -> dict[str, tuple[int, Select]]:
+    """Domain name -> (number of prompts, which steps of a stream belong): categories, then context buckets."""
+    groups: dict[str, tuple[int, Select]] = {}
+    for category in sorted({s.category for s in streams if s.category is not None}):
+        count = sum(s.category == category for s in streams)
+        groups[category] = (count, in_category(category))
+    for low, high in zip(CONTEXT_EDGES, (*CONTEXT_EDGES[1:], None), strict=True):
+        count = sum(
+            len(s.prompt_ids) + s.num_anchors() > low and (high is None or len(s.prompt_ids) < high) for s in streams
+        )
+        if count:
+            name = f"context {low}.." + ("" if high is None else str(high - 1))
+            groups[name] = (count, in_context(low, high))
+    return groups
+
+
+def in_category(category: str) -> Select:
+    """All steps of streams of one category."""
+
+    def select(stream: TokenStream, log: StepLog) -> StepLog:
+        return log.select(np.full(len(log.anchor_N), stream.category == category))
+
+    return select
+
+
+def in_context(low: int, high: int | None) -> Select:
+    """Steps whose anchor has low..high-1 tokens before it."""
+
+    def select(stream: TokenStream, log: StepLog) -> StepLog:
+        context_N = len(stream.prompt_ids) + log.anchor_N
+        return log.select((context_N >= low) & (context_N < (high or np.inf)))
+
+    return select

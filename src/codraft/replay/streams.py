@@ -1,0 +1,261 @@
+"""Streams: a prompt and the target's own continuation, as token ids. Written by us, or taken from logs of real traffic.
+
+A stream that the token limit stopped is written D_max tokens past it: steps count only where their anchor lies in the
+asked length, but may look into that tail. Of logs, the last D_max tokens are the tail, unless the log ends with EOS.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codraft.core.errors import SpecError
+from codraft.core.files import atomic_write, read_jsonl, sha256_text
+from codraft.core.spec import Sampling, load
+from codraft.decode.drafter import Request
+from codraft.decode.hf.text import TextCodec
+from codraft.decode.loop import Stream, decode
+from codraft.decode.target import Target
+from codraft.replay.prompts import Conversation, check_messages
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenStream:
+    """`output_ids` holds the asked tokens and, where the limit stopped the stream, a tail beyond them."""
+
+    index: int
+    conversation: str
+    turn: int
+    category: str | None
+    prompt_ids: list[int]
+    output_ids: list[int]
+    asked: int
+
+    def num_anchors(self) -> int:
+        """Anchors that live decoding would start a step from: all but the last asked token."""
+        return min(self.asked, len(self.output_ids)) - 1
+
+    def request(self, max_new_tokens: int) -> Request:
+        """The request that writes this stream."""
+        return Request(self.index, self.prompt_ids, max_new_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSet:
+    """Streams with a hash of their tokens and what they were made with; counts of rows left out."""
+
+    name: str
+    sha256: str
+    streams: list[TokenStream]
+    template: str
+    sampling: Sampling | None
+    num_too_short: int = 0
+    num_too_long: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Asked output tokens of all streams."""
+        return sum(stream.num_anchors() + 1 for stream in self.streams)
+
+    @property
+    def num_conversations(self) -> int:
+        """Independent units for the bootstrap."""
+        return len({stream.conversation for stream in self.streams})
+
+
+def write_streams(
+    target: Target,
+    codec: TextCodec,
+    conversations: Sequence[Conversation],
+    sampling: Sampling,
+    *,
+    max_new_tokens: int,
+    tail: int,
+    batch: int,
+    skip_long: bool = False,
+    window: int | None = None,
+    progress: Progress | None = None,
+) -> StreamSet:
+    """Let the target write every turn by plain decoding, `batch` streams at once; a turn sees its own earlier answers."""
+    histories = [list(c.opening) for c in conversations]
+    first_index = [sum(c.num_turns for c in conversations[:i]) for i in range(len(conversations))]
+    alive = list(range(len(conversations)))
+    written: list[TokenStream] = []
+    skipped = 0
+    total = sum(c.num_turns for c in conversations)
+    for turn in range(max((c.num_turns for c in conversations), default=0)):
+        prompts = {
+            i: codec.prompt_ids(histories[i], conversations[i].where) for i in alive if turn < conversations[i].num_turns
+        }
+        check_prompts({conversations[i].where: ids for i, ids in prompts.items()}, max_new_tokens + tail, window, skip_long)
+        kept = [i for i, ids in prompts.items() if fits(ids, max_new_tokens + tail, window)]
+        skipped += sum(conversations[i].num_turns - turn for i in prompts if i not in kept)
+        # Similar lengths together: a batch takes as long as its longest stream.
+        kept.sort(key=lambda i: len(prompts[i]))
+        for start in range(0, len(kept), batch):
+            group = kept[start : start + batch]
+            requests = [Request(first_index[i] + turn, prompts[i], max_new_tokens + tail) for i in group]
+            for i, stream in zip(group, decode(target, None, requests, sampling, 0), strict=True):
+                written.append(token_stream(stream, conversations[i], turn, max_new_tokens))
+                if turn < len(conversations[i].followups):
+                    answer = codec.text(stream.output_ids[:max_new_tokens])
+                    question = conversations[i].followups[turn]
+                    histories[i] += [{"role": "assistant", "content": answer}, {"role": "user", "content": question}]
+            if progress:
+                progress(len(written), total - skipped)
+        alive = kept
+    written.sort(key=lambda stream: stream.index)
+    return StreamSet("written", hash_streams(written), written, codec.template, sampling, num_too_long=skipped)
+
+
+def fits(prompt_ids: Sequence[int], room: int, window: int | None) -> bool:
+    """Whether prompt, answer and the longest draft fit the model's window."""
+    return window is None or len(prompt_ids) + room <= window
+
+
+def check_prompts(prompts: Mapping[str, Sequence[int]], room: int, window: int | None, skip_long: bool) -> None:
+    """Refuse over-long prompts, naming the first and the count, unless they are to be skipped."""
+    long = [where for where, ids in prompts.items() if not fits(ids, room, window)]
+    if long and not skip_long:
+        raise SpecError(
+            f"{long[0]}: a prompt of {len(prompts[long[0]])} tokens and {room} more for answer and drafts do not fit the "
+            f"model's window of {window} ({len(long)} of {len(prompts)} prompts are too long); shorten it, or use --skip-long"
+        )
+
+
+def token_stream(stream: Stream, source: Conversation, turn: int, asked: int) -> TokenStream:
+    """A decoded stream as it is stored."""
+    return TokenStream(
+        index=stream.request.index,
+        conversation=source.id,
+        turn=turn,
+        category=source.category,
+        prompt_ids=list(stream.request.prompt_ids),
+        output_ids=stream.text_ids,
+        asked=asked,
+    )
+
+
+def hash_streams(streams: Iterable[TokenStream]) -> str:
+    """Hash of all token ids and asked lengths."""
+    return sha256_text(repr([(s.prompt_ids, s.output_ids, s.asked) for s in streams]))
+
+
+def save_streams(path: Path, streams: StreamSet, target_id: str) -> None:
+    """JSONL, one stream a line, readable by `load_streams` and by people."""
+    with atomic_write(path) as handle:
+        for stream in streams.streams:
+            row: dict[str, Any] = {
+                "index": stream.index,
+                "conversation": stream.conversation,
+                "turn": stream.turn,
+                "category": stream.category,
+                "target": target_id,
+                "template": streams.template,
+                "asked": stream.asked,
+                "sampling": None if streams.sampling is None else sampling_dict(streams.sampling),
+                "prompt_ids": stream.prompt_ids,
+                "output_ids": stream.output_ids,
+            }
+            handle.write(json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False) + "\n")
+
+
+def sampling_dict(sampling: Sampling) -> dict[str, Any]:
+    """Sampling as it stands in files and records."""
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "seed": sampling.seed,
+    }
+
+
+def load_streams(
+    path: Path, codec: TextCodec, eos_ids: frozenset[int], vocab_size: int, tail: int, max_new_tokens: int | None = None
+) -> StreamSet:
+    """Streams from our own file or from logs; streams too short to hold a step are left out and counted."""
+    streams: list[TokenStream] = []
+    samplings: list[Sampling] = []
+    short = 0
+    for number, row in read_jsonl(path):
+        where = f"{path}, line {number}"
+        prompt_ids, output_ids = stream_ids(row, codec, vocab_size, where)
+        stream = shape_stream(row, prompt_ids, output_ids, eos_ids, tail, where, number, max_new_tokens)
+        if stream.num_anchors() < 1:
+            short += 1
+            continue
+        streams.append(stream)
+        if isinstance(row.get("sampling"), dict):
+            samplings.append(load(Sampling, row["sampling"], f"{where}: sampling"))
+    if not streams:
+        raise SpecError(
+            f"stream file {path} has no stream long enough to measure ({short} too short: an answer cut by the limit needs "
+            f"more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
+        )
+    if len({sampling_key(s) for s in samplings}) > 1 or (samplings and len(samplings) != len(streams)):
+        raise SpecError(f"stream file {path} mixes sampling settings; split it into one file for each setting")
+    sampling = samplings[0] if samplings else None
+    template = "ids" if all("prompt_ids" in row for _, row in read_jsonl(path)) else codec.template
+    return StreamSet(str(path), hash_streams(streams), streams, template, sampling, num_too_short=short)
+
+
+def sampling_key(sampling: Sampling) -> tuple[float, float, int, int]:
+    """Sampling as a comparable value."""
+    return sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed
+
+
+def stream_ids(row: Mapping[str, Any], codec: TextCodec, vocab_size: int, where: str) -> tuple[list[int], list[int]]:
+    """Prompt and output ids of a row: given, or from messages that end with the assistant's answer."""
+    if "prompt_ids" in row or "output_ids" in row:
+        pair = []
+        for key in ("prompt_ids", "output_ids"):
+            ids = row.get(key)
+            if not isinstance(ids, list) or not ids or not all(type(i) is int for i in ids):
+                raise SpecError(f"{where}: '{key}' must be a non-empty list of token ids")
+            outside = next((i for i in ids if not 0 <= i < vocab_size), None)
+            if outside is not None:
+                raise SpecError(f"{where}: '{key}' holds id {outside}, outside the target's vocabulary of {vocab_size}")
+            pair.append(list(ids))
+        return pair[0], pair[1]
+    if "messages" not in row:
+        raise SpecError(f"{where}: no stream in this row; it needs 'prompt_ids' and 'output_ids', or 'messages'")
+    messages = check_messages(row["messages"], where)
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise SpecError(f"{where}: 'messages' must end with the assistant's answer to be replayed")
+    prompt_ids = codec.prompt_ids(messages[:-1], where)
+    return prompt_ids, codec.answer_ids(messages, prompt_ids, where)
+
+
+def shape_stream(
+    row: Mapping[str, Any],
+    prompt_ids: list[int],
+    output_ids: list[int],
+    eos_ids: frozenset[int],
+    tail: int,
+    where: str,
+    number: int,
+    max_new_tokens: int | None,
+) -> TokenStream:
+    """Cut at the first EOS, and settle which tokens were asked for and which are tail."""
+    end = next((i for i, token in enumerate(output_ids) if token in eos_ids), None)
+    if end is not None:
+        output_ids = output_ids[: end + 1]
+    asked = row.get("asked")
+    if asked is not None and (type(asked) is not int or asked < 1):
+        raise SpecError(f"{where}: 'asked' must be a whole number of output tokens, at least 1; got {asked!r}")
+    known = len(output_ids) if end is not None else max(len(output_ids) - tail, 0)
+    limits = [limit for limit in (asked, max_new_tokens) if limit is not None]
+    # An ended stream is known to its end; else the last D_max tokens serve as tail only.
+    wanted = min([*limits, known]) if end is None else min([*limits, len(output_ids)])
+    return TokenStream(
+        index=int(row["index"]) if type(row.get("index")) is int else number - 1,
+        conversation=str(row.get("conversation", row.get("id", number))),
+        turn=int(row["turn"]) if type(row.get("turn")) is int else 0,
+        category=str(row["category"]) if row.get("category") is not None else None,
+        prompt_ids=prompt_ids,
+        output_ids=output_ids,
+        asked=wanted,
+    )
