@@ -6,7 +6,7 @@ asked length, but may look into that tail. Of logs, the last D_max tokens are th
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def write_streams(
     skip_long: bool = False,
     window: int | None = None,
     progress: Progress | None = None,
+    name: str = "written",
 ) -> StreamSet:
     """Let the target write every turn by plain decoding, `batch` streams at once; a turn sees its own earlier answers."""
     histories = [list(c.opening) for c in conversations]
@@ -108,7 +109,7 @@ def write_streams(
                 progress(len(written), total - skipped)
         alive = kept
     written.sort(key=lambda stream: stream.index)
-    return StreamSet("written", hash_streams(written), written, codec.template, sampling, num_too_long=skipped)
+    return StreamSet(name, hash_streams(written), written, codec.template, sampling, num_too_long=skipped)
 
 
 def fits(prompt_ids: Sequence[int], room: int, window: int | None) -> bool:
@@ -195,16 +196,27 @@ def load_streams(
             f"stream file {path} has no stream long enough to measure ({short} too short: an answer cut by the limit needs "
             f"more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
         )
-    if len({sampling_key(s) for s in samplings}) > 1 or (samplings and len(samplings) != len(streams)):
+    if len({repr(s) for s in samplings}) > 1 or (samplings and len(samplings) != len(streams)):
         raise SpecError(f"stream file {path} mixes sampling settings; split it into one file for each setting")
     sampling = samplings[0] if samplings else None
     template = "ids" if all("prompt_ids" in row for _, row in read_jsonl(path)) else codec.template
     return StreamSet(str(path), hash_streams(streams), streams, template, sampling, num_too_short=short)
 
 
-def sampling_key(sampling: Sampling) -> tuple[float, float, int, int]:
-    """Sampling as a comparable value."""
-    return sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed
+def select_fitting(streams: StreamSet, window: int | None, skip_long: bool) -> StreamSet:
+    """Refuse, or drop and count, streams longer than the model's window."""
+    kept = [s for s in streams.streams if fits(s.prompt_ids, len(s.output_ids), window)]
+    dropped = len(streams.streams) - len(kept)
+    if dropped and not skip_long:
+        first = next(s for s in streams.streams if not fits(s.prompt_ids, len(s.output_ids), window))
+        length = len(first.prompt_ids) + len(first.output_ids)
+        raise SpecError(
+            f"{streams.name}: stream {first.index} has {length} tokens, more than the model's window of {window} ({dropped} of "
+            f"{len(streams.streams)} are too long); use --skip-long to leave them out"
+        )
+    if not kept:
+        raise SpecError(f"{streams.name}: every stream is longer than the model's window of {window}")
+    return replace(streams, streams=kept, sha256=hash_streams(kept), num_too_long=dropped)
 
 
 def stream_ids(row: Mapping[str, Any], codec: TextCodec, vocab_size: int, where: str) -> tuple[list[int], list[int]]:

@@ -1,26 +1,33 @@
 """Finding and loading a model: a local folder, a hub id, or the embedded default."""
 
-import json
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.decode.hf.embedded import EMBEDDED, embedded_folder
 from codraft.formats.hub import fetch_model
 
+if TYPE_CHECKING:
+    from codraft.decode.hf.model import HFModel
+
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model ready to run, its tokenizer and where both lie."""
+class Card:
+    """What is known of a model without its weights: enough to read logs and to draft without a model."""
 
-    model: Any
-    tokenizer: Any
+    id: str
     folder: Path
+    tokenizer: Any
+    vocab_size: int
+    window: int | None
+    eos_ids: frozenset[int]
 
 
 def quiet_transformers() -> None:
@@ -71,27 +78,68 @@ def pick_dtype(name: str, config_dtype: Any, device: str) -> Any:
     return own
 
 
-def load_model(model_id: str, dtype: str = "auto") -> Loaded:
-    """Model and tokenizer, in evaluation mode on the best device here. No remote code, no pickled objects."""
+def load_card(model_id: str) -> Card:
+    """Config and tokenizer of a model; no weights are read."""
+    import_torch()
+    quiet_transformers()
+    import transformers
+
+    folder = resolve_folder(model_id)
+    with readable(model_id):
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        generation = None
+        if (folder / "generation_config.json").is_file():
+            generation = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
+        text = config.get_text_config(decoder=True)
+        return Card(
+            id=model_id,
+            folder=folder,
+            tokenizer=tokenizer,
+            vocab_size=int(text.vocab_size),
+            window=getattr(text, "max_position_embeddings", None),
+            eos_ids=eos_ids_of(generation, text),
+        )
+
+
+def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
+    """The weights, in evaluation mode on the best device here. No remote code, no pickled objects."""
     check_dtype(dtype)
     torch = import_torch()
     quiet_transformers()
     import transformers
+
     from codraft.decode.hf.model import HFModel
 
     folder = resolve_folder(model_id)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder)
+    with readable(model_id):
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        own = getattr(config.get_text_config(decoder=True), "dtype", None) or getattr(config, "dtype", None)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=pick_dtype(dtype, getattr(config, "dtype", None), device), local_files_only=True
+            folder, config=config, dtype=pick_dtype(dtype, own, device), local_files_only=True
         ).to(device)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, json.JSONDecodeError, AttributeError) as error:
+        return HFModel(model, model_id)
+
+
+@contextmanager
+def readable(model_id: str) -> Iterator[None]:
+    """Whatever transformers, tokenizers or safetensors raise over a model's files becomes one sentence."""
+    try:
+        yield
+    except (SpecError, CapabilityError):
+        raise
+    except Exception as error:  # noqa: BLE001 (their readers raise anything, bare Exception included)
         raise SpecError(f"cannot load model {model_id}: {first_line(error)}") from error
-    except Exception as error:  # noqa: BLE001 (safetensors raises its own bare Exception subclass)
-        raise SpecError(f"cannot load model {model_id}: {first_line(error)}") from error
-    return Loaded(HFModel(model, model_id), tokenizer, folder)
+
+
+def eos_ids_of(*sources: Any) -> frozenset[int]:
+    """Every id that ends a text: of the first source (generation config, config) that names any."""
+    for source in sources:
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset()
 
 
 def check_dtype(dtype: str) -> str:

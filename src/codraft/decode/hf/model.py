@@ -11,6 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from codraft.core.errors import CapabilityError
 from codraft.decode.hf.cache import SlotCache, Snapshot, SnapshotCache, windows_of
+from codraft.decode.hf.load import eos_ids_of
 from codraft.decode.target import Cache, PassOutput, Tap
 
 # Longer ragged passes run row by row: padding would cost more than the calls, and a lone row needs no mask.
@@ -28,7 +29,7 @@ class HFModel:
         config = model.config.get_text_config(decoder=True)
         self.vocab_size = int(config.vocab_size)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
-        self.eos_ids = eos_ids_of(model)
+        self.eos_ids = eos_ids_of(getattr(model, "generation_config", None), config)
         self.device = str(model.device)
         self.dtype = str(model.dtype).removeprefix("torch.")
         self._windows = windows_of(DynamicCache(config=model.config))
@@ -210,13 +211,3 @@ def merge(parts: Sequence[PassOutput]) -> PassOutput:
         [logits for part in parts for logits in part.logits],
         {tap: [states for part in parts for states in part.features[tap]] for tap in taps},
     )
-
-
-def eos_ids_of(model: PreTrainedModel) -> frozenset[int]:
-    """Every id that ends a text: those of the generation config, else of the config."""
-    generation = getattr(model, "generation_config", None)
-    for source in (generation, model.config):
-        ids = getattr(source, "eos_token_id", None)
-        if ids is not None:
-            return frozenset([ids] if isinstance(ids, int) else ids)
-    return frozenset()

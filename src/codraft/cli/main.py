@@ -1,0 +1,88 @@
+"""`codraft`: dispatch, and the exit codes of the contract."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from codraft import __version__
+
+VERBS = {
+    "tune": "The main job: AL(D), step times, the best drafter and D, confirmed by measurement.",
+    "accept": "AL(D) for every D of every drafter, from prompts or from logs, by replay.",
+    "generate": "Lossless decoding with any drafter, or none.",
+}
+HELP = f"""codraft: which draft mechanism and which draft length D to run, proved by measurement.
+
+Usage: codraft VERB TARGET [flags]        codraft VERB --help explains a verb
+
+{chr(10).join(f"  {verb:<10}{summary}" for verb, summary in VERBS.items())}
+
+Start with `codraft tune demo`: it runs on an embedded model and prompts and ends with a verdict.
+TARGET is a model folder, a hub id or `demo`. Every verb takes --json PATH|- and then writes one record there.
+
+Exit codes: 0 done, 1 a stated threshold failed, 2 usage or input error, 3 something is not installed.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    from codraft.core.errors import CapabilityError, SpecError
+
+    try:
+        return run(list(sys.argv[1:] if argv is None else argv))
+    except SpecError as error:
+        return complain(str(error), 2)
+    except CapabilityError as error:
+        return complain(str(error), 3)
+    except KeyboardInterrupt:
+        return complain("interrupted; what was finished is kept", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def run(argv: list[str]) -> int:
+    """Dispatch one verb; usage errors leave as SpecError. Help and version need no import at all."""
+    from codraft.core.errors import SpecError
+
+    verb, *rest = argv or ["--help"]
+    if verb in ("--help", "-h", "help"):
+        print(HELP, end="")
+        return 0
+    if verb in ("--version", "version"):
+        print(__version__)
+        return 0
+    if verb not in VERBS:
+        raise SpecError(f"unknown verb '{verb}'; choose one of {', '.join(VERBS)}, or see `codraft --help`")
+    return run_verb(verb, rest)
+
+
+def run_verb(verb: str, argv: list[str]) -> int:
+    """Parse one verb's flags from its signature and call it."""
+    import cyclopts
+
+    from codraft.core.errors import SpecError
+
+    function = getattr(importlib.import_module(f"codraft.cli.{verb}"), verb)
+    app = cyclopts.App(
+        name=f"codraft {verb}",
+        help_format="markdown",
+        version_flags=(),
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+    )
+    app.default(function)
+    try:
+        code = app(argv)
+    except cyclopts.CycloptsError as error:
+        message = " ".join(str(error).split()).rstrip(".")
+        raise SpecError(f"{message}; see `codraft {verb} --help`") from error
+    return code if isinstance(code, int) else 0
+
+
+def complain(sentence: str, code: int) -> int:
+    """One sentence on stderr."""
+    print(f"codraft: {sentence}", file=sys.stderr)
+    return code

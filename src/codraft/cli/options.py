@@ -1,0 +1,68 @@
+"""Flags that several verbs share, each explained once."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from codraft.core.spec import Sampling
+
+Target = Annotated[
+    str, Parameter(help="Model to speed up: a folder, a hub id (owner/name, with @revision to pin one), or `demo`.")
+]
+Drafters = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--drafter", "-d"],
+        consume_multiple=False,
+        negative=(),
+        help="MECHANISM[:PATH_OR_ID][,key=value...]; repeat for more. `ngram` [n_min, n_max, occurrence=earliest|latest]; "
+        "`external:MODEL` [draft=greedy|sample]; every one takes name=.",
+    ),
+]
+Prompts = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--prompts", "-p"],
+        consume_multiple=False,
+        negative=(),
+        help="NAME_OR_FILE[:N]; repeat for more. A JSONL file with `turns`, `messages` or `prompt` in each row, or the "
+        "built-in `demo`; N rows are taken, spread evenly over the file.",
+    ),
+]
+Streams = Annotated[
+    Path | None,
+    Parameter(
+        help="JSONL of answers the target has written already: `prompt_ids` and `output_ids`, or `messages` that end with "
+        "the assistant. Production logs will do."
+    ),
+]
+MaxNewTokens = Annotated[int | None, Parameter(help="Tokens of each answer.")]
+Temperature = Annotated[float | None, Parameter(help="0 is greedy (default).")]
+TopP = Annotated[float | None, Parameter(help="Keep the fewest tokens with this much probability; 1 keeps all.")]
+TopK = Annotated[int | None, Parameter(help="Keep this many most likely tokens; 0 keeps all.")]
+Seed = Annotated[int | None, Parameter(help="Noise is a function of (seed, stream, position); default 0.")]
+Dtype = Annotated[
+    str,
+    Parameter(
+        help="auto, float32, bfloat16, float16 or float64. auto: the checkpoint's own, but float32 on a CPU without fast "
+        "bfloat16."
+    ),
+]
+SkipLong = Annotated[bool, Parameter(negative=(), help="Leave out prompts that do not fit the window, and say how many.")]
+Raw = Annotated[bool, Parameter(negative=(), help="Give prompts as plain text, without the chat template.")]
+Json = Annotated[str | None, Parameter(help="Write the record to this file, or to stdout with `-`.")]
+
+
+def sampling_of(
+    temperature: float | None, top_p: float | None, top_k: int | None, seed: int | None
+) -> Sampling | None:
+    """What was asked, None where nothing was."""
+    if temperature is None and top_p is None and top_k is None and seed is None:
+        return None
+    return Sampling(
+        temperature=0.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        top_k=0 if top_k is None else top_k,
+        seed=0 if seed is None else seed,
+    )

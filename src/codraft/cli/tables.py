@@ -1,0 +1,159 @@
+"""Records as tables for people."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from codraft.cli.ui import console, interval, milliseconds
+from codraft.core.record import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
+
+
+def print_acceptance(record: AcceptanceRecord) -> None:
+    """AL(D) of every drafter."""
+    what = record.prompts
+    console.print(
+        f"\n{record.target}: {what.num_prompts} streams of {what.num_conversations} conversations, {record.stream_tokens} "
+        f"tokens, {sampling_words(record.sampling)}, {record.mode}"
+    )
+    for count, why in ((what.skipped_long, "longer than the window"), (what.skipped_short, "too short for one step")):
+        if count:
+            console.print(f"  left out: {count} {why}")
+    for result in record.results:
+        table = Table(title=f"{result.drafter.name} ({result.drafter.mechanism})", title_justify="left", box=None, pad_edge=False)
+        for name in ("D", "AL", "95 %", "AL_macro", "coverage", "steps", "accepted/drafted", "conditional acceptance"):
+            table.add_column(name, justify="left" if name.startswith("cond") else "right")
+        for point in result.curve:
+            rates = " ".join("-" if rate is None else f"{rate:.2f}" for rate in point.conditional)
+            table.add_row(
+                str(point.D),
+                f"{point.AL:.3f}",
+                interval(point.AL_ci95),
+                f"{point.AL_macro:.3f}",
+                f"{point.coverage:.0%}",
+                f"{point.steps:.0f}",
+                f"{point.accepted:.0f}/{point.drafted:.0f}",
+                rates,
+            )
+        console.print(table)
+        for name, domain in result.domains.items():
+            curve = "  ".join(f"{point.AL:.2f}" for point in domain.curve)
+            console.print(f"  {name} ({domain.num_prompts} prompts): AL by D  {curve}")
+        if not result.curve:
+            console.print("  no step was taken")
+    if what.num_conversations < 2:
+        console.print("  no interval: it needs at least two conversations")
+    console.print(f"measured in {record.wall_s:.2f} s (loading and writing streams apart)")
+
+
+def sampling_words(sampling: dict[str, float]) -> str:
+    """Sampling in words."""
+    if sampling["temperature"] == 0:
+        return "greedy"
+    return ", ".join(f"{key} {value}" for key, value in sampling.items())
+
+
+def print_generation(record: GenerationRecord) -> None:
+    """The answers, and how they came about."""
+    for output in record.outputs:
+        console.print(f"\n[bold]#{output.index}[/bold]", end=" ")
+        console.print(output.text, markup=False)
+        tokens = len(output.output_ids)
+        AL = f", AL {1 + output.accepted / output.steps:.2f}" if output.steps and record.D else ""
+        console.print(
+            f"[dim]{tokens} tokens ({output.stop_reason}) in {output.seconds:.2f} s, {output.steps} steps{AL}, accepted "
+            f"{output.accepted} of {output.drafted} drafted[/dim]"
+        )
+    tokens = sum(len(output.output_ids) - 1 for output in record.outputs)
+    seconds = sum(output.seconds - output.prefill_s for output in record.outputs)
+    if tokens and seconds > 0:
+        console.print(f"\n{tokens / seconds:.1f} tokens/s after prefill, {record.provenance.dtype}")
+
+
+def print_decision(record: DecisionRecord, folder: Path) -> None:
+    """Speed-up table, guidelines, verdict and confirmation at every load."""
+    for point in record.points:
+        console.print(
+            f"\nB = {point.B}, S = {point.S}: plain decoding takes {milliseconds(point.plain['t_step_s'])} a step, "
+            f"{point.plain['tokens_per_s']:.1f} tokens/s  ({record.basis['machine']}, {record.provenance.dtype})"
+        )
+        console.print(speedup_table(point))
+        for guideline in point.guidelines:
+            value = "" if guideline.value is None else f" -> {guideline.value}"
+            console.print(f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: {guideline.reason}[/dim]")
+        console.print(f"\n[bold]Verdict at B = {point.B}: {verdict(point)}[/bold]")
+        for line in warnings(point):
+            console.print(f"  {line}")
+    print_confirmation(record)
+    console.print(f"Records are in {folder}/records")
+
+
+def speedup_table(point: DecisionPoint) -> Table:
+    """Every candidate, by drafter and D."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("drafter", "D", "AL", "95 %", "break-even AL", "T_step", "speed-up", "95 % "):
+        table.add_column(name, justify="left" if name == "drafter" else "right")
+    order = {name: i for i, name in enumerate(dict.fromkeys(c.drafter for c in point.candidates))}
+    for c in sorted(point.candidates, key=lambda c: (order[c.drafter], c.D)):
+        mark = "bold green" if c == point.best else ("red" if c.speedup < 1 else "")
+        table.add_row(
+            c.drafter,
+            str(c.D),
+            f"{c.AL:.2f}",
+            interval(c.AL_ci95),
+            f"{c.break_even_AL:.2f}",
+            milliseconds(c.t_step_s),
+            f"{c.speedup:.2f}",
+            interval(c.speedup_ci95),
+            style=mark,
+        )
+    return table
+
+
+def verdict(point: DecisionPoint) -> str:
+    """The choice in one sentence."""
+    if point.best is None:
+        return f"off: nothing measured is faster than plain decoding{front(point.candidates)}"
+    best = point.best
+    doubt = ""
+    if best.speedup_ci95 and best.speedup_ci95[0] < 1:
+        doubt = "; its interval reaches below 1, so measure more prompts before you rely on it"
+    return (
+        f"{best.drafter} with D = {best.D}, predicted {best.speedup:.2f} times plain decoding (AL {best.AL:.2f}, break-even "
+        f"{best.break_even_AL:.2f}){doubt}"
+    )
+
+
+def front(candidates: list[Candidate]) -> str:
+    """The nearest miss."""
+    if not candidates:
+        return ""
+    c = candidates[0]
+    return f" (closest: {c.drafter} at D = {c.D}, {c.speedup:.2f} times)"
+
+
+def warnings(point: DecisionPoint) -> list[str]:
+    """Drafters that would slow the user down at every D."""
+    lines = []
+    for name in dict.fromkeys(c.drafter for c in point.candidates):
+        own = [c for c in point.candidates if c.drafter == name]
+        top = max(own, key=lambda c: c.speedup)
+        if top.speedup < 1:
+            longest = max(own, key=lambda c: c.AL)
+            lines.append(
+                f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), although its AL "
+                f"reaches {longest.AL:.2f}"
+            )
+    return lines
+
+
+def print_confirmation(record: DecisionRecord) -> None:
+    """Measured beside predicted."""
+    c = record.confirmation
+    if c is None:
+        return
+    console.print(
+        f"\nConfirmed by generating {c.num_pairs} answers with {c.drafter} at D = {c.D} and plain, in turn: measured "
+        f"[bold]{c.measured:.2f}[/bold] times ({interval(c.measured_ci95)}), predicted for these prompts {c.predicted:.2f} "
+        f"({c.signed_error:+.0%}); {c.plain_tokens_per_s:.1f} -> {c.drafted_tokens_per_s:.1f} tokens/s; "
+        f"{c.identical_outputs} of {c.num_outputs} answers identical token for token"
+    )

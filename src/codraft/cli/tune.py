@@ -1,0 +1,84 @@
+"""`codraft tune`: the main job."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from codraft.cli import options as o
+
+
+def tune(
+    target: o.Target,
+    /,
+    *,
+    drafter: o.Drafters = None,
+    prompts: o.Prompts = None,
+    streams: o.Streams = None,
+    depth: Annotated[str, Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8.")] = "0..8",
+    batch: Annotated[str, Parameter(help="Sequences decoded together; this version times 1.")] = "1",
+    max_new_tokens: Annotated[int, Parameter(help="Tokens of each answer.")] = 48,
+    temperature: o.Temperature = None,
+    top_p: o.TopP = None,
+    top_k: o.TopK = None,
+    seed: o.Seed = None,
+    dtype: o.Dtype = "auto",
+    rounds: Annotated[int, Parameter(help="Timing samples for each D.")] = 7,
+    confirm_prompts: Annotated[int, Parameter(help="Prompts on which the winner runs against plain decoding.")] = 6,
+    skip_long: o.SkipLong = False,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="Study folder; default ./study-TARGET.")] = None,
+    json: o.Json = None,
+) -> int:
+    """Which drafter and which D to run for a target, or "off".
+
+    Measures AL(D) by replay and the step times on this machine, predicts every (drafter, D), names the best, and confirms
+    it by generating with it and without. Everything lies in the study folder; run the same command again and finished
+    parts are used again.
+
+        codraft tune demo
+        codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 -o my-study
+    """
+    from codraft.core.errors import SpecError
+    from codraft.core.record import check_destination, emit
+    from codraft.core.spec import Sampling, parse_drafters, parse_list
+
+    sampling = o.sampling_of(temperature, top_p, top_k, seed) or Sampling()
+    chosen = drafter or (["ngram", "external:demo-noisy"] if target == "demo" else ["ngram"])
+    parse_drafters(chosen)
+    depths = parse_list(depth, "--depth", lowest=0, highest=64)
+    batches = parse_list(batch, "--batch", lowest=1)
+    for name, value in (("--rounds", rounds), ("--confirm-prompts", confirm_prompts), ("--max-new-tokens", max_new_tokens)):
+        if value < 1:
+            raise SpecError(f"{name} must be at least 1; got {value}")
+    check_destination(json)
+    from codraft.cli.tables import print_decision
+    from codraft.cli.ui import RichUi, console
+    from codraft.decode.hf.load import check_dtype
+    from codraft.study.run import Study
+    from codraft.study.spec import StudySpec
+
+    if prompts and streams:
+        raise SpecError("give either --prompts or --streams, one of the two")
+    spec = StudySpec(
+        target=target,
+        drafters=chosen,
+        prompts=prompts or ([] if streams else ["demo:12"]),
+        streams=None if streams is None else str(streams),
+        max_new_tokens=max_new_tokens,
+        depth=depths,
+        batch=batches,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        dtype=check_dtype(dtype),
+        rounds=rounds,
+        confirm_prompts=confirm_prompts,
+        skip_long=skip_long,
+    )
+    folder = output or Path(f"study-{target.strip('/').replace('/', '-')}")
+    console.print(f"codraft tune {target} -> {folder}")
+    record = Study(spec, folder, RichUi()).run()
+    print_decision(record, folder)
+    emit(record, json)
+    return 0

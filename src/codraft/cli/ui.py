@@ -1,0 +1,46 @@
+"""What people see, all of it on stderr: stages with progress bars, tables."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from codraft.replay.job import StageProgress
+
+console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+class RichUi:
+    """Stages as bars on a terminal, as one line each elsewhere."""
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[StageProgress]:
+        """One stage; its line with the time taken stays."""
+        start = time.perf_counter()
+        if console.is_terminal:
+            columns = (
+                TextColumn("  {task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            with Progress(*columns, console=console, transient=True) as bar:
+                task = bar.add_task(title, total=None)
+                yield lambda done, total: bar.update(task, completed=done, total=total)
+        else:
+            yield lambda done, total: None
+        console.print(f"  {title} [dim]({time.perf_counter() - start:.1f} s)[/dim]")
+
+
+def interval(pair: tuple[float, float] | None, digits: int = 2) -> str:
+    """`low..high`, or why there is none."""
+    return "-" if pair is None else f"{pair[0]:.{digits}f}..{pair[1]:.{digits}f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds for people."""
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.0f} us"

@@ -1,0 +1,1 @@
+"""The one formula, and the choice it leads to. Never imports `decode`: they meet in records."""

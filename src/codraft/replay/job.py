@@ -1,0 +1,241 @@
+"""The acceptance job behind `codraft accept` and the first half of `codraft tune`.
+
+Weights are loaded only where something needs them: with streams at hand, n-gram drafting needs no model at all, and a
+greedy external drafter needs only its own.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol
+
+from codraft.core.errors import SpecError
+from codraft.core.record import AcceptanceRecord, AcceptanceResult, PromptsInfo, provenance
+from codraft.core.spec import DrafterSpec, Sampling
+from codraft.decode.drafter import Drafter
+from codraft.decode.hf.load import Card, engine_versions, load_card, load_model
+from codraft.decode.hf.model import HFModel
+from codraft.decode.hf.text import TextCodec
+from codraft.drafters.registry import build
+from codraft.replay.measure import live, replay, result
+from codraft.replay.prompts import load_prompts
+from codraft.replay.streams import StreamSet, load_streams, sampling_dict, select_fitting, write_streams
+
+Mode = Literal["replay", "live", "engine"]
+
+
+class StageProgress(Protocol):
+    """What a stage reports to."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """So much of so much."""
+        ...
+
+
+class Ui(Protocol):
+    """How long work shows itself."""
+
+    def stage(self, title: str) -> AbstractContextManager[StageProgress]:
+        """A named stage with a progress callback."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptJob:
+    """One acceptance measurement. `sampling` None: as the streams were made, else greedy."""
+
+    target: str
+    drafters: list[DrafterSpec]
+    depths: list[int]
+    prompts: list[str] = field(default_factory=list)
+    streams: Path | None = None
+    max_new_tokens: int | None = None
+    sampling: Sampling | None = None
+    mode: Mode = "replay"
+    dtype: str = "auto"
+    domains: bool = False
+    skip_long: bool = False
+    raw: bool = False
+    batch: int = 8
+
+    def __post_init__(self) -> None:
+        if not self.drafters:
+            raise SpecError("no drafter given; use --drafter MECHANISM[:PATH][,key=value...], for example --drafter ngram")
+        if bool(self.prompts) == (self.streams is not None):
+            raise SpecError("give either --prompts or --streams, one of the two")
+        if self.mode == "engine":
+            raise SpecError("--mode engine is not in this version of codraft; use replay or live")
+        check_positive(self.max_new_tokens, "--max-new-tokens")
+        check_positive(self.batch, "--batch")
+
+
+def check_positive(value: int | None, field_name: str) -> None:
+    """At least 1 where given."""
+    if value is not None and value < 1:
+        raise SpecError(f"{field_name} must be at least 1; got {value}")
+
+
+class Workbench:
+    """Target, drafters and streams of a job, each made once and only when asked for; `timings_s` says what that took."""
+
+    def __init__(self, job: AcceptJob, ui: Ui) -> None:
+        self.job, self.ui = job, ui
+        self.timings_s: dict[str, float] = {"load": 0.0}
+
+    @cached_property
+    def card(self) -> Card:
+        """Config and tokenizer of the target."""
+        start = time.perf_counter()
+        card = load_card(self.job.target)
+        self.timings_s["load"] += time.perf_counter() - start
+        return card
+
+    @cached_property
+    def codec(self) -> TextCodec:
+        """The target's tokenizer and chat template."""
+        return TextCodec(self.card.tokenizer, raw=self.job.raw)
+
+    @cached_property
+    def target(self) -> HFModel:
+        """The target's weights."""
+        with self.ui.stage(f"load {self.job.target}"):
+            start = time.perf_counter()
+            model = load_model(self.job.target, self.job.dtype)
+            self.timings_s["load"] += time.perf_counter() - start
+        return model
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """As asked, or as the streams were made."""
+        asked = self.job.sampling
+        if self.job.streams is None:
+            return asked or Sampling()
+        made = self.streams.sampling
+        if asked is not None and made is not None and sampling_dict(asked) != sampling_dict(made):
+            raise SpecError(f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the sampling flags")
+        return asked or made or Sampling()
+
+    @cached_property
+    def drafters(self) -> list[Drafter]:
+        """Every drafter, in command order."""
+        start = time.perf_counter()
+        built = []
+        for spec in self.job.drafters:
+            with self.ui.stage(f"load drafter {spec.name}"):
+                built.append(build(spec, self.card.vocab_size, self.card.folder, self.sampling, self.job.dtype))
+        self.timings_s["load"] += time.perf_counter() - start
+        return built
+
+    @property
+    def tail(self) -> int:
+        """Tokens a stream goes on past what was asked."""
+        return max(self.job.depths)
+
+    @cached_property
+    def streams(self) -> StreamSet:
+        """Read from a file, or written by the target now."""
+        if self.job.streams is not None:
+            loaded = load_streams(
+                self.job.streams, self.codec, self.card.eos_ids, self.card.vocab_size, self.tail, self.job.max_new_tokens
+            )
+            return select_fitting(loaded, self.card.window, self.job.skip_long)
+        prompts = load_prompts(self.job.prompts)
+        codec, target = self.codec, self.target
+        with self.ui.stage("write streams") as progress:
+            start = time.perf_counter()
+            written = write_streams(
+                target,
+                codec,
+                prompts.conversations,
+                self.job.sampling or Sampling(),
+                max_new_tokens=self.job.max_new_tokens or DEFAULT_NEW_TOKENS,
+                tail=self.tail,
+                batch=self.job.batch,
+                skip_long=self.job.skip_long,
+                window=self.card.window,
+                progress=progress,
+                name=prompts.name,
+            )
+            self.timings_s["write_streams"] = time.perf_counter() - start
+        return written
+
+
+DEFAULT_NEW_TOKENS = 128
+
+
+def measure(bench: Workbench) -> AcceptanceRecord:
+    """AL(D) of every drafter of the job, by replay or live."""
+    job = bench.job
+    streams = bench.streams
+    usable = [stream for stream in streams.streams if stream.num_anchors() > 0]
+    if not usable:
+        raise SpecError("no stream is longer than one token, so there is no step to measure; raise --max-new-tokens")
+    drafters = bench.drafters
+    start = time.perf_counter()
+    results: list[AcceptanceResult] = []
+    for drafter in drafters:
+        with bench.ui.stage(f"{job.mode} {drafter.info.name}") as progress:
+            if job.mode == "live":
+                logs = live(bench.target, drafter, usable, bench.sampling, job.depths, job.batch, progress)
+            else:
+                target = bench.target if drafter.taps or drafter.draft_kind == "dense" else None
+                logs = replay(target, drafter, usable, bench.sampling, bench.card.eos_ids, job.depths, progress)
+            results.append(result(drafter, logs, usable, domains=job.domains))
+    wall = time.perf_counter() - start
+    return AcceptanceRecord(
+        schema=AcceptanceRecord.SCHEMA,
+        provenance=provenance(
+            engine=engine_versions(),
+            input_hashes={"streams": streams.sha256},
+            dtype=dtype_of(bench, drafters),
+            device=device_of(bench),
+            seeds=(bench.sampling.seed,),
+        ),
+        target=job.target,
+        prompts=prompts_info(streams),
+        sampling=sampling_dict(bench.sampling),
+        mode=job.mode,
+        max_new_tokens=max(stream.asked for stream in streams.streams),
+        stream_tokens=streams.num_tokens,
+        timings_s={**bench.timings_s, **total_timings(results)},
+        wall_s=wall,
+        results=results,
+    )
+
+
+def dtype_of(bench: Workbench, drafters: Sequence[Drafter]) -> str | None:
+    """Arithmetic of the passes that ran, None where no model ran."""
+    if "target" in bench.__dict__:
+        return bench.target.dtype
+    models = [getattr(drafter, "model", None) for drafter in drafters]
+    return next((str(model.dtype) for model in models if model is not None), None)
+
+
+def device_of(bench: Workbench) -> str:
+    """Where the target ran, or would have."""
+    return bench.target.device if "target" in bench.__dict__ else "cpu"
+
+
+def prompts_info(streams: StreamSet) -> PromptsInfo:
+    """The workload as records name it; counts of left-out rows only where there were any."""
+    return PromptsInfo(
+        name=streams.name,
+        sha256=streams.sha256,
+        num_prompts=len(streams.streams),
+        num_conversations=streams.num_conversations,
+        template=streams.template,
+        skipped_long=streams.num_too_long or None,
+        skipped_short=streams.num_too_short or None,
+    )
+
+
+def total_timings(results: Sequence[AcceptanceResult]) -> dict[str, float]:
+    """Seconds by stage, summed over drafters."""
+    totals: dict[str, float] = {}
+    for item in results:
+        for name, seconds in item.timings_s.items():
+            totals[name] = totals.get(name, 0.0) + seconds
+    return totals
