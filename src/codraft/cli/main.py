@@ -12,6 +12,7 @@ VERBS = {
     "accept": "AL(D) for every D of every drafter, from prompts or from logs, by replay.",
     "generate": "Lossless decoding with any drafter, or none.",
 }
+TORCH_EXTRA = ("torch", "transformers", "accelerate", "gguf")
 HELP = f"""codraft: which draft mechanism and which draft length D to run, proved by measurement.
 
 Usage: codraft VERB TARGET [flags]        codraft VERB --help explains a verb
@@ -35,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(str(error), 2)
     except CapabilityError as error:
         return complain(str(error), 3)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in TORCH_EXTRA:
+            raise
+        return complain(f"this needs {error.name}, which is not installed: pip install 'codraft[torch]'", 3)
     except KeyboardInterrupt:
         return complain("interrupted; what was finished is kept", 130)
     except BrokenPipeError:
@@ -47,6 +52,10 @@ def run(argv: list[str]) -> int:
     from codraft.core.errors import SpecError
 
     verb, *rest = argv or ["--help"]
+    try:
+        "".join(argv).encode()
+    except UnicodeEncodeError as error:
+        raise SpecError("an argument is not UTF-8 text, which no record can hold; rename the file it names") from error
     if verb in ("--help", "-h", "help"):
         print(HELP, end="")
         return 0
@@ -75,14 +84,26 @@ def run_verb(verb: str, argv: list[str]) -> int:
     )
     app.default(function)
     try:
-        code = app(argv)
+        code = app(attached(argv))
     except cyclopts.CycloptsError as error:
         message = " ".join(str(error).split()).rstrip(".")
         raise SpecError(f"{message}; see `codraft {verb} --help`") from error
     return code if isinstance(code, int) else 0
 
 
+def attached(argv: list[str]) -> list[str]:
+    """`--json -` and `--prompt "- a list"` as `--flag=value`: cyclopts takes any word with a hyphen in front for a flag."""
+    words: list[str] = []
+    for word in argv:
+        value = word == "-" or (word.startswith("-") and any(c.isspace() for c in word))
+        if value and words and words[-1].startswith("--") and "=" not in words[-1]:
+            words[-1] += f"={word}"
+        else:
+            words.append(word)
+    return words
+
+
 def complain(sentence: str, code: int) -> int:
     """One sentence on stderr."""
-    print(f"codraft: {sentence}", file=sys.stderr)
+    print(f"codraft: {' '.join(sentence.splitlines())}", file=sys.stderr)
     return code

@@ -1,12 +1,23 @@
 """Flags that several verbs share, each explained once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from codraft.core.spec import Sampling
 
+
+def whole_number(_: type, tokens: Sequence[Token]) -> int:
+    """A whole number as written: 2.5 is an error, never 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"'{tokens[0].value}' is not a whole number") from None
+
+
+Whole = Parameter(converter=whole_number)
 Target = Annotated[
     str, Parameter(help="Model to speed up: a folder, a hub id (owner/name, with @revision to pin one), or `demo`.")
 ]
@@ -37,11 +48,11 @@ Streams = Annotated[
         "the assistant. Production logs will do."
     ),
 ]
-MaxNewTokens = Annotated[int | None, Parameter(help="Tokens of each answer.")]
+MaxNewTokens = Annotated[int | None, Whole, Parameter(help="Tokens of each answer.")]
 Temperature = Annotated[float | None, Parameter(help="0 is greedy (default).")]
 TopP = Annotated[float | None, Parameter(help="Keep the fewest tokens with this much probability; 1 keeps all.")]
-TopK = Annotated[int | None, Parameter(help="Keep this many most likely tokens; 0 keeps all.")]
-Seed = Annotated[int | None, Parameter(help="Noise is a function of (seed, stream, position); default 0.")]
+TopK = Annotated[int | None, Whole, Parameter(help="Keep this many most likely tokens; 0 keeps all.")]
+Seed = Annotated[int | None, Whole, Parameter(help="Noise is a function of (seed, stream, position); default 0.")]
 Dtype = Annotated[
     str,
     Parameter(

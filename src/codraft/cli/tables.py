@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console, interval, milliseconds
+from codraft.cost.choose import LEAST_GAIN
 from codraft.core.record import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
 
 
@@ -12,7 +14,7 @@ def print_acceptance(record: AcceptanceRecord) -> None:
     """AL(D) of every drafter."""
     what = record.prompts
     console.print(
-        f"\n{record.target}: {what.num_prompts} streams of {what.num_conversations} conversations, {record.stream_tokens} "
+        f"\n{escape(record.target)}: {what.num_prompts} streams of {what.num_conversations} conversations, {record.stream_tokens} "
         f"tokens, {sampling_words(record.sampling)}, {record.mode}"
     )
     for count, why in ((what.skipped_long, "longer than the window"), (what.skipped_short, "too short for one step")):
@@ -37,7 +39,7 @@ def print_acceptance(record: AcceptanceRecord) -> None:
         console.print(table)
         for name, domain in result.domains.items():
             curve = "  ".join(f"{point.AL:.2f}" for point in domain.curve)
-            console.print(f"  {name} ({domain.num_prompts} prompts): AL by D  {curve}")
+            console.print(f"  {escape(name)} ({domain.num_prompts} prompts): AL by D  {curve}")
         if not result.curve:
             console.print("  no step was taken")
     if what.num_conversations < 2:
@@ -84,7 +86,7 @@ def print_decision(record: DecisionRecord, folder: Path) -> None:
         for line in warnings(point):
             console.print(f"  {line}")
     print_confirmation(record)
-    console.print(f"Records are in {folder}/records")
+    console.print(f"Records are in {escape(str(folder))}/records")
 
 
 def speedup_table(point: DecisionPoint) -> Table:
@@ -112,7 +114,7 @@ def speedup_table(point: DecisionPoint) -> Table:
 def verdict(point: DecisionPoint) -> str:
     """The choice in one sentence."""
     if point.best is None:
-        return f"off: nothing measured is faster than plain decoding{front(point.candidates)}"
+        return f"off: no candidate gains {LEAST_GAIN - 1:.0%} or more over plain decoding{front(point.candidates)}"
     best = point.best
     doubt = ""
     if best.speedup_ci95 and best.speedup_ci95[0] < 1:

@@ -17,14 +17,14 @@ def tune(
     streams: o.Streams = None,
     depth: Annotated[str, Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8.")] = "0..8",
     batch: Annotated[str, Parameter(help="Sequences decoded together; this version times 1.")] = "1",
-    max_new_tokens: Annotated[int, Parameter(help="Tokens of each answer.")] = 48,
+    max_new_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of each answer.")] = 48,
     temperature: o.Temperature = None,
     top_p: o.TopP = None,
     top_k: o.TopK = None,
     seed: o.Seed = None,
     dtype: o.Dtype = "auto",
-    rounds: Annotated[int, Parameter(help="Timing samples for each D.")] = 7,
-    confirm_prompts: Annotated[int, Parameter(help="Prompts on which the winner runs against plain decoding.")] = 6,
+    rounds: Annotated[int, o.Whole, Parameter(help="Timing samples for each D.")] = 7,
+    confirm_prompts: Annotated[int, o.Whole, Parameter(help="Prompts on which the winner runs against plain decoding.")] = 6,
     skip_long: o.SkipLong = False,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="Study folder; default ./study-TARGET.")] = None,
     json: o.Json = None,
@@ -77,7 +77,7 @@ def tune(
         skip_long=skip_long,
     )
     folder = output or Path(f"study-{target.strip('/').replace('/', '-')}")
-    console.print(f"codraft tune {target} -> {folder}")
+    console.print(f"codraft tune {target} -> {folder}", markup=False)
     record = Study(spec, folder, RichUi()).run()
     print_decision(record, folder)
     emit(record, json)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from codraft.replay.job import StageProgress
 
-console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 class RichUi:
@@ -29,11 +30,11 @@ class RichUi:
                 TimeRemainingColumn(),
             )
             with Progress(*columns, console=console, transient=True) as bar:
-                task = bar.add_task(title, total=None)
+                task = bar.add_task(escape(title), total=None)
                 yield lambda done, total: bar.update(task, completed=done, total=total)
         else:
             yield lambda done, total: None
-        console.print(f"  {title} [dim]({time.perf_counter() - start:.1f} s)[/dim]")
+        console.print(f"  {escape(title)} [dim]({time.perf_counter() - start:.1f} s)[/dim]")
 
 
 def interval(pair: tuple[float, float] | None, digits: int = 2) -> str:

@@ -131,19 +131,19 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One point of AL(D), as it stands in a record."""
+    """One point of AL(D), as it stands in a record. Counts are whole unless they are expectations."""
 
     D: int
     AL: float
     AL_ci95: tuple[float, float] | None = None
     AL_macro: float
     coverage: float
-    steps: float
-    drafted_steps: float
-    cut_steps: float
-    accepted: float
-    drafted: float
-    counts: list[list[float]]
+    steps: int | float
+    drafted_steps: int | float
+    cut_steps: int | float
+    accepted: int | float
+    drafted: int | float
+    counts: list[list[int | float]]
     joint: list[float]
     conditional: list[float | None]
 
@@ -185,6 +185,6 @@ def bootstrap_AL(accepted_C: Floats, steps_C: Floats) -> tuple[float, float] | N
     return interval95(1 + (weights_RC @ accepted_C[kept]) / (weights_RC @ steps_C[kept]))
 
 
-def whole(value: float) -> float:
+def whole(value: float) -> int | float:
     """Counts that are whole numbers leave as such (JSON `12`, not `12.0`)."""
     return int(value) if float(value).is_integer() else float(value)

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from codraft.core.errors import SpecError
+
+# Where JSON text may spell half a character, which no file or tokenizer can take.
+HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
@@ -57,10 +61,11 @@ def write_failure(path: Path, error: OSError) -> str:
 
 def check_writable(path: Path) -> None:
     """Fail before the work, not after it, when `path` could not be written."""
-    if path.is_dir():
-        raise SpecError(f"cannot write {path}: it is a folder; name a file")
-    made = missing_ancestor(path.parent)
+    made: Path | None = None
     try:
+        if path.is_dir():
+            raise SpecError(f"cannot write {path}: it is a folder; name a file")
+        made = missing_ancestor(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -109,9 +114,12 @@ def sha256_text(text: str) -> str:
 def sha256_file(path: Path) -> str:
     """Hex digest of a file's bytes."""
     digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
+    try:
+        with path.open("rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     return digest.hexdigest()
 
 
@@ -132,8 +140,17 @@ def parse_row(path: Path, number: int, line: str) -> dict[str, Any]:
     """One JSON object of a JSONL file."""
     try:
         row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        if HALF_PAIR.search(line):
+            json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{path}, line {number}: text holds half of a surrogate pair (a character cut in two); mend or remove the line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError):
+            reason = error.msg
+        else:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
         raise SpecError(f"{path}, line {number}: not valid JSON ({reason}); mend or remove the line") from error
     if not isinstance(row, dict):
         raise SpecError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")

@@ -249,7 +249,7 @@ class Guideline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint:
-    """The choice at one (B, S); `best` is null where plain decoding is as fast as anything."""
+    """The choice at one (B, S); `best` is null where no candidate gains enough to be worth its while."""
 
     B: int
     S: int
@@ -328,7 +328,8 @@ def squeeze_lists(text: str) -> str:
     """Join the lines of innermost lists, so that token ids and counts do not take a line each."""
     lines: list[str] = []
     open_list: list[str] | None = None
-    for line in text.splitlines():
+    # Not splitlines(): JSON strings may hold line separators such as U+2028 as they are.
+    for line in text.split("\n"):
         body = line.strip()
         if open_list is not None and body[:1] in '{["' and not body.startswith("[]"):
             lines += open_list
@@ -373,7 +374,7 @@ def read_record(path: Path, kind: type[R]) -> R:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path} is not a JSON record; make it again with the verb that wrote it") from error
     found = data.get("schema") if isinstance(data, dict) else None
     if found != kind.SCHEMA:

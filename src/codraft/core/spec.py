@@ -93,8 +93,8 @@ def first_problem(problem: Mapping[str, Any], kind: type[Any]) -> str:
     """One pydantic problem as a sentence with its dotted path."""
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = ", ".join(field.name for field in fields(kind) if field.name != "mechanism")
-        return f"unknown option '{key}'; known here: {known}"
+        known = ", ".join(field.name for field in fields(kind) if field.name not in ("mechanism", "path"))
+        return f"unknown option '{key}'" + (f"; known here: {known}" if len(problem["loc"]) == 1 else "")
     if problem["type"] in ("missing", "missing_argument"):
         return f"'{key}' is missing"
     if problem["type"] == "value_error":

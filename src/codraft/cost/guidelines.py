@@ -1,6 +1,7 @@
 """The five guidelines of the co-design article [NVIDIA26] at one load: is the premise met, what value, and why."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from codraft.core.record import Candidate, Guideline, TimingPoint
 from codraft.models.shape import Shape
@@ -29,7 +30,7 @@ def guidelines(
 def compute_bound(by_depth: Mapping[int, TimingPoint], attention: float, shares: str) -> Guideline:
     """1: draft up to where verification leaves the memory-bound plateau."""
     plain = by_depth[0].t_verif_s
-    flat = [D for D, point in sorted(by_depth.items()) if point.t_verif_s <= PLATEAU * plain]
+    flat = list(takewhile(lambda D: by_depth[D].t_verif_s <= PLATEAU * plain, sorted(by_depth)))
     top = max(by_depth)
     grown = by_depth[top].t_verif_s / plain
     return Guideline(
@@ -47,7 +48,7 @@ def tile_rules(attention: float, shape: Shape | None, shares: str) -> list[Guide
         why = f"this device's attention kernel has no query tile; {shares}"
         return [Guideline(id=2, applies=False, reason=why), Guideline(id=3, applies=False, reason=why)]
     first = max(0, shape.tile // shape.G - 1)
-    why = f"G = {shape.G}, tile {shape.tile}; {shares}"
+    why = f"G = {shape.G}, tile {shape.tile} (the article's, not measured here); {shares}"
     return [
         Guideline(id=2, applies=attention >= 0.5, value=first, reason=why),
         Guideline(id=3, applies=attention >= 0.5, value=2 * shape.tile // shape.G - 1, reason=why),

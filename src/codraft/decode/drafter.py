@@ -77,7 +77,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, anchors: Sequence[int], D: int) -> Proposal:
-        """At most D tokens to follow each anchor. Committed state is untouched: calling twice gives the same."""
+        """At most D tokens to follow each anchor; called at most once between two commits."""
         ...
 
     def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:

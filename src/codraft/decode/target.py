@@ -31,7 +31,7 @@ class Cache(Protocol):
         ...
 
     def rollback(self, lengths: Sequence[int]) -> None:
-        """Forget what lies beyond these lengths; at most back to before the last pass."""
+        """Settle on these lengths and forget what lies beyond. The first token fed after a rollback always stays."""
         ...
 
     def keep(self, rows: Sequence[int]) -> None:

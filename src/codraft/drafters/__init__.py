@@ -1,1 +1,1 @@
-"""One file per mechanism behind the seam of `decode/drafter.py`; `registry.py` alone knows them by name."""
+"""One file per mechanism behind the seam of `decode/drafter.py`; `registry.py` builds them from their specs."""

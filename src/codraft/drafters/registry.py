@@ -1,4 +1,4 @@
-"""From a spec to a drafter: the one place that knows mechanisms by name."""
+"""From a spec to a drafter. Past this point nothing asks for a mechanism's name."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ def cache_root() -> Path:
 def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
     """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     repo, _, revision = model_id.partition("@")
     try:
@@ -37,9 +37,16 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
     except HFValidationError as error:
         raise SpecError(f"model '{model_id}' is neither a folder here nor a hub id (owner/name); check the path") from error
     except RepositoryNotFoundError as error:
-        raise SpecError(f"model '{model_id}' is neither a folder here nor on the hub; check the name (private models need a token)") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise SpecError(f"model '{model_id}' is not a folder here and the hub cannot be reached; give a local folder, or 'demo'") from error
+        raise SpecError(
+            f"model '{model_id}' is neither a folder here nor on the hub; check the name (private models need a token)"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise SpecError(f"hub model '{repo}' has no revision '{revision}'; check what follows the @") from error
+    except Exception as error:  # noqa: BLE001 (every hub version raises its own HTTP library's errors)
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise SpecError(
+            f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local folder, or 'demo'"
+        ) from error
     path = Path(folder)
     if not (path / "config.json").is_file():
         raise SpecError(f"hub model '{model_id}' has no config.json, so it is not a transformers model")
@@ -48,6 +55,6 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
         if found != expected:
             raise SpecError(
                 f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected {expected[:12]}); "
-                f"delete {path} and try again"
+                f"delete {path.parents[1]} and try again"
             )
     return path

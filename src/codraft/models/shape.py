@@ -34,10 +34,11 @@ def read_shape(folder: Path, tile: int | None) -> Shape | None:
         attention = width * head_dim * (2 * heads + 2 * kv_heads)
         ffn = 3 * width * config["intermediate_size"]
         head = width * config["vocab_size"]
-    except (OSError, ValueError, KeyError, TypeError):
+        G = heads // kv_heads
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
         return None
     return Shape(
-        G=heads // kv_heads,
+        G=G,
         linear_params=layers * (attention + ffn) + head,
         kv_elements_per_token=2 * layers * kv_heads * head_dim,
         num_layers=layers,

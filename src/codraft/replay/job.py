@@ -129,6 +129,12 @@ class Workbench:
         self.timings_s["load"] += time.perf_counter() - start
         return built
 
+    @cached_property
+    def window(self) -> int | None:
+        """The shortest context window of target and drafters."""
+        cards = [self.card, *(load_card(spec.path) for spec in self.job.drafters if spec.mechanism == "external")]
+        return min((card.window for card in cards if card.window is not None), default=None)
+
     @property
     def tail(self) -> int:
         """Tokens a stream goes on past what was asked."""
@@ -141,7 +147,7 @@ class Workbench:
             loaded = load_streams(
                 self.job.streams, self.codec, self.card.eos_ids, self.card.vocab_size, self.tail, self.job.max_new_tokens
             )
-            return select_fitting(loaded, self.card.window, self.job.skip_long)
+            return select_fitting(loaded, self.window, self.job.skip_long)
         prompts = load_prompts(self.job.prompts)
         codec, target = self.codec, self.target
         with self.ui.stage("write streams") as progress:
@@ -155,7 +161,7 @@ class Workbench:
                 tail=self.tail,
                 batch=self.job.batch,
                 skip_long=self.job.skip_long,
-                window=self.card.window,
+                window=self.window,
                 progress=progress,
                 name=prompts.name,
             )
@@ -174,6 +180,8 @@ def measure(bench: Workbench) -> AcceptanceRecord:
     if not usable:
         raise SpecError("no stream is longer than one token, so there is no step to measure; raise --max-new-tokens")
     drafters = bench.drafters
+    if job.mode == "live" or any(drafter.taps or drafter.draft_kind == "dense" for drafter in drafters):
+        bench.target  # noqa: B018 (load now, so that wall_s is measuring alone)
     start = time.perf_counter()
     results: list[AcceptanceResult] = []
     for drafter in drafters:
@@ -215,8 +223,11 @@ def dtype_of(bench: Workbench, drafters: Sequence[Drafter]) -> str | None:
 
 
 def device_of(bench: Workbench) -> str:
-    """Where the target ran, or would have."""
-    return bench.target.device if "target" in bench.__dict__ else "cpu"
+    """Where the passes ran; the CPU where no model did."""
+    if "target" in bench.__dict__:
+        return bench.target.device
+    models = [getattr(drafter, "model", None) for drafter in bench.drafters]
+    return next((str(model.device) for model in models if model is not None), "cpu")
 
 
 def prompts_info(streams: StreamSet) -> PromptsInfo:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
+from codraft.core.errors import SpecError
 from codraft.core.record import AcceptanceResult, DomainCurve
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import Drafter, Unrolled
@@ -22,6 +23,8 @@ Progress = Callable[[int, int], None]
 # Context buckets, in tokens before the anchor: [first, last).
 CONTEXT_EDGES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 CHUNK = 512
+# Share of tokens that rounding at the edge of a top-p or top-k set may exclude.
+MOST_IMPOSSIBLE = 0.02
 
 
 @dataclass(slots=True)
@@ -47,12 +50,16 @@ def replay(
     needs_target = bool(drafter.taps) or dense
     clock = {"target_pass": 0.0, "drafter_pass": 0.0, "walk": 0.0}
     logs: dict[int, list[StepLog]] = {D: [] for D in depths}
+    seen: list[NDArray[np.float64]] = []
     for done, stream in enumerate(streams, start=1):
         start = time.perf_counter()
         p_target_T, features = None, {}
         if needs_target:
             assert target is not None
             p_target_T, features = target_pass(target, stream, sampling, drafter.taps)
+            if dense and p_target_T is not None:
+                seen.append(p_target_T)
+                check_possible(seen)
         clock["target_pass"] += time.perf_counter() - start
         for D in [max(depths)] if drafter.prefix_stable else depths:
             start = time.perf_counter()
@@ -93,8 +100,21 @@ def acceptance_probability(unrolled: Unrolled, p_target_T: NDArray[np.float64]) 
     # p_target_T[t] belongs to output token t + 1; anchor p meets it at i = t - p.
     padded = np.concatenate([p_target_T, np.ones(D)])
     target_AD = np.lib.stride_tricks.sliding_window_view(padded, D)[:anchors]
-    ratio: NDArray[np.float64] = np.minimum(1.0, unrolled.hit_AD.astype(np.float64) / target_AD)
-    return ratio
+    p_draft_AD = unrolled.hit_AD.astype(np.float64)
+    # A token that rounding put outside the target's filter: accepted if the drafter could draw it.
+    ratio: NDArray[np.float64] = np.divide(p_draft_AD, target_AD, out=(p_draft_AD > 0).astype(float), where=target_AD > 0)
+    return np.minimum(1.0, ratio)
+
+
+def check_possible(p_target: Sequence[NDArray[np.float64]]) -> None:
+    """Streams drawn with other settings than stated hold tokens these settings could never draw."""
+    total = sum(len(p_T) for p_T in p_target)
+    impossible = sum(int((p_T == 0).sum()) for p_T in p_target)
+    if impossible > MOST_IMPOSSIBLE * total:
+        raise SpecError(
+            f"{impossible} of {total} stream tokens cannot come from the sampling settings given; replaying drawn drafts "
+            "needs the temperature, top-p and top-k that the streams were sampled with"
+        )
 
 
 @torch.inference_mode()

@@ -1,11 +1,13 @@
 """Prompt sets: the one shipped with the package, and JSONL files in the common shapes.
 
 A row holds `turns` (a list of user messages), `messages` (chat, ending in the user) or `prompt` (one user message);
-`category` and an id (`id`, `question_id`, `task_id`) are optional. Other keys are left alone.
+`category` and an id (`id`, `question_id`, `task_id`, `uid`) are optional. Other keys are left alone.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -47,9 +49,17 @@ def load_prompts(sources: list[str]) -> PromptSet:
     """`NAME_OR_FILE[:N]` each; N takes that many rows, spread evenly over the file."""
     if not sources:
         raise SpecError("no prompts given; use --prompts NAME_OR_FILE[:N] (built in: demo)")
-    conversations = [c for source in sources for c in load_one(source)]
+    conversations = separate([c for source in sources for c in load_one(source)])
     content = repr([(c.category, c.opening, c.followups) for c in conversations])
     return PromptSet("+".join(sources), sha256_text(content), conversations)
+
+
+def separate(conversations: Sequence[Conversation]) -> list[Conversation]:
+    """Other rows get other ids, also where files number theirs alike: the bootstrap tells conversations by id."""
+    places: dict[str, str] = {}
+    return [
+        c if places.setdefault(c.id, c.where) == c.where else replace(c, id=f"{c.id} ({c.where})") for c in conversations
+    ]
 
 
 def load_one(source: str) -> list[Conversation]:
@@ -66,7 +76,7 @@ def load_one(source: str) -> list[Conversation]:
 def split_count(source: str) -> tuple[str, int | None]:
     """`NAME:N` apart; a lone `NAME` has no N."""
     name, colon, digits = source.rpartition(":")
-    if not colon or not digits.lstrip("-").isdigit():
+    if not colon or not re.fullmatch(r"-?[0-9]{1,18}", digits):
         return source, None
     if int(digits) < 1:
         raise SpecError(f"--prompts {source}: N must be at least 1; got {digits}")
@@ -75,13 +85,14 @@ def split_count(source: str) -> tuple[str, int | None]:
 
 def locate(name: str) -> Path:
     """The file behind a name."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return path
+    with suppress(OSError, RuntimeError):  # a name too long for a file, or of nobody's home, is no file either
+        path = Path(name).expanduser()
+        if path.is_file():
+            return path
+        if path.is_dir() and name not in BUILT_IN:
+            raise SpecError(f"prompts {name} is a folder; name a JSONL file in it")
     if name in BUILT_IN:
         return Path(str(resources.files("codraft.replay") / "data" / BUILT_IN[name]))
-    if path.is_dir():
-        raise SpecError(f"prompts {name} is a folder; name a JSONL file in it")
     raise SpecError(f"no prompt file {name}; give a JSONL file or a built-in set: {', '.join(BUILT_IN)}")
 
 
@@ -92,7 +103,7 @@ def read_conversations(path: Path) -> list[Conversation]:
 
 def conversation(row: Mapping[str, Any], where: str, fallback_id: str) -> Conversation:
     """One row, whichever of the three shapes it has."""
-    name = next((str(row[key]) for key in ("id", "question_id", "task_id", "uid") if key in row), fallback_id)
+    name = next((str(row[key]) for key in ("id", "question_id", "task_id", "uid") if row.get(key) is not None), fallback_id)
     category = str(row["category"]) if row.get("category") is not None else None
     if "turns" in row:
         turns = row["turns"]

@@ -191,6 +191,8 @@ def load_streams(
         streams.append(stream)
         if isinstance(row.get("sampling"), dict):
             samplings.append(load(Sampling, row["sampling"], f"{where}: sampling"))
+    if not streams and not short:
+        raise SpecError(f"stream file {path} has no rows; give at least one stream")
     if not streams:
         raise SpecError(
             f"stream file {path} has no stream long enough to measure ({short} too short: an answer cut by the limit needs "
@@ -263,8 +265,8 @@ def shape_stream(
     # An ended stream is known to its end; else the last D_max tokens serve as tail only.
     wanted = min([*limits, known]) if end is None else min([*limits, len(output_ids)])
     return TokenStream(
-        index=int(row["index"]) if type(row.get("index")) is int else number - 1,
-        conversation=str(row.get("conversation", row.get("id", number))),
+        index=row["index"] if type(row.get("index")) is int and 0 <= row["index"] < 2**63 else number - 1,
+        conversation=next((str(row[key]) for key in ("conversation", "id") if row.get(key) is not None), str(number)),
         turn=int(row["turn"]) if type(row.get("turn")) is int else 0,
         category=str(row["category"]) if row.get("category") is not None else None,
         prompt_ids=prompt_ids,

@@ -2,8 +2,8 @@
 
 `SlotCache` holds standard keys and values in slots: slot = position, for every sequence, always. Rolling back is
 forgetting a length, so ragged rollbacks leave no holes and cost nothing, and a sliding window is a matter of the mask.
-`SnapshotCache` serves everything else (recurrent states, compressed keys): it copies the model's own cache before each
-pass and, after a rejection, restores the copy and feeds the tokens that stand once more.
+`SnapshotCache` serves everything else (recurrent states, compressed keys): it copies the model's own cache before
+drafts enter it and, after a rejection, restores the copy and feeds the tokens that stand once more.
 """
 
 import copy
@@ -125,32 +125,39 @@ class SlotCache:
 
 
 class Snapshot:
-    """One sequence in a cache of the model's own kind, with the means to go back to before its last pass."""
+    """One sequence in a cache of the model's own kind, with the means to go back to its last rollback.
+
+    A rollback settles what is held. The first token after it always stays (it is the anchor), so plain decoding, one
+    token a pass, never pays for a copy.
+    """
 
     def __init__(self, new_cache: Callable[[], Any]) -> None:
         self.cache = new_cache()
         self.length = 0
-        self._before: Any = None
-        self._before_length = 0
+        self._copy: Any = None
+        self._copy_length = 0
         self._fed: list[int] = []
+        self._settled = 0
 
     def begin(self, tokens: Sequence[int]) -> None:
-        """Remember the state before a pass over `tokens`. A single token is never rolled back, so it needs no copy."""
-        self._before = copy.deepcopy(self.cache) if self.length > 0 and len(tokens) > 1 else None
-        self._before_length = self.length
-        self._fed = list(tokens)
+        """Before a pass over `tokens`: copy the state if some of what follows may not stand."""
+        unsettled = self.length - self._settled + len(tokens)
+        if self._copy is None and self.length > 0 and unsettled > 1:
+            self._copy, self._copy_length, self._fed = copy.deepcopy(self.cache), self.length, []
+        self._fed += tokens
 
     def rollback(self, length: int, feed: Callable[[Any, int, list[int]], None]) -> None:
-        """Back to `length`, at most to before the last pass; `feed(cache, start, tokens)` reruns what stands."""
-        if length == self.length:
-            return
-        if self._before is None or not self._before_length <= length < self.length:
-            raise ValueError(f"cannot roll back from {self.length} to {length}: the last pass began at {self._before_length}")
-        self.cache, kept = self._before, self._fed[: length - self._before_length]
-        self._before = None
-        if kept:
-            feed(self.cache, self._before_length, kept)
-        self.length = length
+        """Settle on `length`; `feed(cache, start, tokens)` reruns what stands after the copy."""
+        if length < self.length:
+            if self._copy is None or length < self._copy_length:
+                raise ValueError(f"cannot roll back from {self.length} to {length}: settled at {self._settled}")
+            self.cache, kept = self._copy, self._fed[: length - self._copy_length]
+            if kept:
+                feed(self.cache, self._copy_length, kept)
+        elif length > self.length:
+            raise ValueError(f"cannot roll back from {self.length} to {length}")
+        self.length = self._settled = length
+        self._copy, self._fed = None, []
 
 
 class SnapshotCache:
@@ -178,7 +185,7 @@ class SnapshotCache:
 
 
 def windows_of(native: Any) -> list[int | None] | None:
-    """Sliding window of each layer (None: full attention), or None if some layer is neither."""
+    """Sliding window of each layer (None: full attention), or None where slots cannot serve."""
     windows: list[int | None] = []
     for layer in native.layers:
         if type(layer) is DynamicLayer:
@@ -187,4 +194,5 @@ def windows_of(native: Any) -> list[int | None] | None:
             windows.append(int(layer.sliding_window))
         else:
             return None
-    return windows or None
+    # One mask serves all sliding layers, so they must agree on the window.
+    return windows if windows and len({w for w in windows if w is not None}) <= 1 else None

@@ -73,7 +73,7 @@ def pick_dtype(name: str, config_dtype: Any, device: str) -> Any:
         return getattr(torch, name)
     own = config_dtype if isinstance(config_dtype, torch.dtype) else torch.float32
     if device == "cpu" and own in (torch.bfloat16, torch.float16):
-        # There a pass of k tokens takes k times as long as one of 1: no drafter could ever pay.
+        # There a pass grows steeply with its width (docs/log.md), and wide passes are what speculation is made of.
         return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
     return own
 

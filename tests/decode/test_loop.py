@@ -1,0 +1,141 @@
+"""The loop on toy targets: the text never depends on drafter, D or batch, and the counts add up."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codraft.core.spec import Sampling
+from codraft.decode.drafter import Request
+from codraft.decode.loop import Stream, decode
+from tests.toy import EOS, RULES, RuleDrafter, SamplingDrafter, ToyTarget, greedy_text
+
+GREEDY = Sampling()
+PROMPTS = [[3], [1, 2, 3, 4], [5, 5, 5], [2, 4], [1]]
+
+
+def requests(prompts: list[list[int]], limit: int) -> list[Request]:
+    return [Request(i, prompt, limit) for i, prompt in enumerate(prompts)]
+
+
+def check_counts(stream: Stream) -> None:
+    """One token from prefill, then every step's accepted tokens and bonus, but no bonus after an accepted EOS."""
+    accepted = sum(a for _, _, a, _ in stream.steps)
+    cut = sum(c for _, _, _, c in stream.steps)
+    assert len(stream.output_ids) == 1 + len(stream.steps) + accepted - cut
+    position = 0
+    for anchor, drafted, taken, _ in stream.steps:
+        assert anchor == position
+        assert 0 <= taken <= drafted
+        position += taken + 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("D", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("B", [1, 2, 5])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9, seed=11), Sampling(temperature=1.3, top_p=0.8)])
+def test_the_text_is_plain_decodings_for_every_drafter_depth_and_batch(rule: str, D: int, B: int, sampling: Sampling) -> None:
+    target = ToyTarget(7, seed=3)
+    plain = [decode(target, None, [r], sampling, 0)[0].text_ids for r in requests(PROMPTS, 23)]
+    drafter = RuleDrafter(RULES[rule](target))
+    texts = []
+    for start in range(0, len(PROMPTS), B):
+        for stream in decode(target, drafter, requests(PROMPTS, 23)[start : start + B], sampling, D):
+            texts.append(stream.text_ids)
+            check_counts(stream)
+    assert texts == plain
+
+
+def test_plain_greedy_text_is_the_argmax_chain() -> None:
+    target = ToyTarget(9, seed=1, eos=False)
+    stream = decode(target, None, requests([[4, 2]], 30), GREEDY, 0)[0]
+    assert stream.text_ids == greedy_text(target, [4, 2], 30)
+    assert len(stream.steps) == 29
+
+
+def test_an_oracle_needs_one_step_for_every_d_plus_one_tokens() -> None:
+    target = ToyTarget(9, seed=1, eos=False)
+    stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([[4, 2]], 31), GREEDY, 4)[0]
+    assert stream.steps == [(5 * i, 4, 4, False) for i in range(6)]
+
+
+def test_a_step_past_the_limit_counts_in_full_and_only_the_output_is_cut() -> None:
+    target = ToyTarget(9, seed=1, eos=False)
+    stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([[4, 2]], 3), GREEDY, 8)[0]
+    assert stream.steps == [(0, 8, 8, False)]
+    assert stream.text_ids == greedy_text(target, [4, 2], 3)
+    assert stream.stop_reason(target.eos_ids) == "length"
+
+
+def eos_stream(target: ToyTarget) -> tuple[list[int], int]:
+    """A prompt whose greedy text meets EOS a few tokens in, and where."""
+    for first in range(1, target.vocab_size):
+        for second in range(1, target.vocab_size):
+            text = greedy_text(target, [first, second], 12)
+            if EOS in text[3:] and EOS not in text[:3]:
+                return [first, second], text.index(EOS)
+    raise AssertionError("no such prompt")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_accepted_eos_ends_the_stream_without_a_bonus(seed: int) -> None:
+    target = ToyTarget(11, seed=seed)
+    try:
+        prompt, end = eos_stream(target)
+    except AssertionError:
+        pytest.skip("this toy never says EOS there")
+    stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([prompt], 50), GREEDY, 12)[0]
+    assert stream.output_ids == greedy_text(target, prompt, end + 1)
+    assert stream.steps == [(0, end, end, True)], "drafts behind the EOS do not count"
+    assert stream.stop_reason(target.eos_ids) == "eos"
+
+
+def test_an_eos_accepted_beyond_the_limit_leaves_the_reason_at_length() -> None:
+    target = ToyTarget(11, seed=0)
+    prompt, end = next(eos_stream(t) for t in [target])
+    stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([prompt], end), GREEDY, 12)[0]
+    assert stream.steps == [(0, end, end, True)]
+    assert stream.stop_reason(target.eos_ids) == "length"
+    assert len(stream.text_ids) == end
+
+
+def test_a_first_token_that_is_eos_takes_no_step() -> None:
+    target = ToyTarget(5, seed=0)
+    target.last_VV[:, EOS] = 100
+    stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([[1, 2]], 9), GREEDY, 3)[0]
+    assert stream.output_ids == [EOS]
+    assert stream.steps == []
+
+
+def test_a_limit_of_one_takes_no_step() -> None:
+    target = ToyTarget(5, seed=0, eos=False)
+    assert decode(target, None, requests([[1]], 1), GREEDY, 0)[0].steps == []
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_batch_composition_does_not_change_a_sampled_text(seed: int, B: int) -> None:
+    target = ToyTarget(6, seed=2)
+    sampling = Sampling(temperature=1.0, seed=seed)
+    alone = [decode(target, None, [r], sampling, 0)[0].text_ids for r in requests(PROMPTS[:B], 12)]
+    together = [s.text_ids for s in decode(target, None, list(reversed(requests(PROMPTS[:B], 12))), sampling, 0)]
+    assert together == alone[::-1]
+
+
+def test_drawn_drafts_keep_the_targets_law() -> None:
+    """Chi-square over all texts of two tokens (V = 3, 8 degrees), 6,000 seeds; false alarm below 1e-6 (42.7)."""
+    target = ToyTarget(3, seed=8, scale=0.7, eos=False)
+    draft_model = ToyTarget(3, seed=9, scale=0.7, eos=False)
+    counts: dict[tuple[int, ...], int] = {}
+    total = 6000
+    for seed in range(total):
+        sampling = Sampling(temperature=1.0, seed=seed)
+        text = tuple(decode(target, SamplingDrafter(draft_model, sampling), requests([[1, 2]], 3), sampling, 2)[0].text_ids)
+        counts[text[1:]] = counts.get(text[1:], 0) + 1
+    expected: dict[tuple[int, ...], float] = {}
+    for a in range(3):
+        for b in range(3):
+            for c in range(3):
+                p = 1.0
+                for history, token in (([1, 2], a), ([1, 2, a], b), ([1, 2, a, b], c)):
+                    p *= float(target.logits(history).softmax(-1)[token])
+                expected[b, c] = expected.get((b, c), 0.0) + p * total
+    assert sum((counts.get(text, 0) - e) ** 2 / e for text, e in expected.items()) < 42.7

@@ -1,0 +1,90 @@
+"""The numbers of a config.json that the guidelines need."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codraft.models.shape import Shape, read_shape
+
+SMOLLM2 = {
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "vocab_size": 49152,
+}
+# SmolLM2-135M has 134,515,008 parameters, of which 61 norms of 576 are not read as matrices.
+SMOLLM2_LINEAR = 134_515_008 - 61 * 576
+
+
+def folder_with(folder: Path, config: Any) -> Path:
+    """A folder with this config.json."""
+    (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def test_the_shape_of_a_known_model_is_counted_to_the_parameter(tmp_path: Path) -> None:
+    assert read_shape(folder_with(tmp_path, SMOLLM2), 128) == Shape(
+        G=3, linear_params=SMOLLM2_LINEAR, kv_elements_per_token=2 * 30 * 3 * 64, num_layers=30, tile=128
+    )
+
+
+def test_heads_of_a_width_of_their_own_change_attention_and_cache(tmp_path: Path) -> None:
+    plain = read_shape(folder_with(tmp_path, SMOLLM2), None)
+    wide = read_shape(folder_with(tmp_path, {**SMOLLM2, "head_dim": 128}), None)
+    assert plain is not None
+    assert wide is not None
+    assert wide.kv_elements_per_token == 2 * plain.kv_elements_per_token
+    assert wide.linear_params - plain.linear_params == 30 * 576 * 64 * (2 * 9 + 2 * 3)
+    assert wide.tile is None
+
+
+def test_without_key_value_heads_every_head_has_its_own(tmp_path: Path) -> None:
+    config = {key: value for key, value in SMOLLM2.items() if key != "num_key_value_heads"}
+    shape = read_shape(folder_with(tmp_path, config), None)
+    assert shape is not None
+    assert (shape.G, shape.kv_elements_per_token) == (1, 2 * 30 * 9 * 64)
+
+
+def test_a_model_with_a_text_part_is_read_there(tmp_path: Path) -> None:
+    shape = read_shape(folder_with(tmp_path, {"vision_config": {}, "text_config": SMOLLM2}), None)
+    assert shape is not None
+    assert shape.linear_params == SMOLLM2_LINEAR
+
+
+@pytest.mark.parametrize("key", sorted(SMOLLM2.keys() - {"num_key_value_heads"}))
+def test_a_config_that_does_not_say_enough_has_no_shape(key: str, tmp_path: Path) -> None:
+    assert read_shape(folder_with(tmp_path, {k: v for k, v in SMOLLM2.items() if k != key}), 128) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["{", "[]", "3", "[" * 100_000, {**SMOLLM2, "num_attention_heads": 0}, {**SMOLLM2, "num_key_value_heads": [3]}],
+)
+def test_a_config_that_makes_no_sense_has_no_shape(config: Any, tmp_path: Path) -> None:
+    assert read_shape(folder_with(tmp_path, config), 128) is None
+
+
+def test_a_folder_without_a_config_has_no_shape(tmp_path: Path) -> None:
+    assert read_shape(tmp_path, 128) is None
+
+
+SHAPE = Shape(G=3, linear_params=1000, kv_elements_per_token=10, num_layers=1, tile=None)
+
+
+def test_attention_reads_its_cache_against_all_weights_once() -> None:
+    assert SHAPE.attention_share(1, 100) == 0.5
+    assert SHAPE.attention_share(3, 100) == 0.75
+
+
+@given(st.integers(1, 512), st.integers(1, 10**6))
+def test_more_sequences_or_more_context_raise_the_attention_share(B: int, S: int) -> None:
+    share = SHAPE.attention_share(B, S)
+    assert 0 < share < 1
+    assert SHAPE.attention_share(B + 1, S) > share
+    assert SHAPE.attention_share(B, S + 1) > share
