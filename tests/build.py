@@ -31,13 +31,13 @@ def point(D: int, *conversations: Sequence[Step]) -> CurvePoint:
 def result(name: str, *curve: CurvePoint) -> AcceptanceResult:
     """AL(D) of an n-gram drafter called `name`."""
     return AcceptanceResult(
-        drafter=DrafterInfo(name=name, mechanism="ngram", options={"n_min": 2}), basis="steps", curve=list(curve)
+        drafter=DrafterInfo(name=name, mechanism="ngram", options={"n_min": 2}),
+        basis="steps",
+        curve=list(curve),
     )
 
 
-def timing(
-    D: int, verify: float, *, sys: float = 0.0, B: int = 1, S: int = 256, **draft: float
-) -> TimingPoint:
+def timing(D: int, verify: float, *, sys: float = 0.0, B: int = 1, S: int = 256, **draft: float) -> TimingPoint:
     """A timing point; T_draft by drafter name."""
     return TimingPoint(
         B=B,

@@ -248,5 +248,7 @@ RULES: dict[str, Callable[[ToyTarget], Rule]] = {
     "ragged": ragged,
     "eos_inside": eos_inside,
     "changing_depth": changing_depth,
-    "random": lambda target: lambda history, D, step: [hash((tuple(history[-3:]), i)) % target.vocab_size for i in range(D)],
+    "random": lambda target: (
+        lambda history, D, step: [hash((tuple(history[-3:]), i)) % target.vocab_size for i in range(D)]
+    ),
 }

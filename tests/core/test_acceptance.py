@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codraft.core.acceptance import Acceptance, StepLog, curve_point, whole
+
 from tests.build import Step, acceptance, point
 
 GOLDEN: dict[str, Any] = tomllib.loads((Path(__file__).parents[1] / "golden" / "acceptance.toml").read_text())
@@ -34,7 +35,7 @@ def test_a_chunk_length_histogram_gives_the_published_AL_and_rates() -> None:
         counts[golden["D"], int(length) - 1] = number
     pooled = Acceptance(counts, 0)
     AL, joint, conditional = golden["AL"], golden["joint"], golden["conditional"]
-    assert pooled.AL == pytest.approx(AL["value"], abs=AL["tolerance"])
+    assert pytest.approx(AL["value"], abs=AL["tolerance"]) == pooled.AL
     assert pooled.joint() == pytest.approx(joint["value"], abs=joint["tolerance"])
     assert pooled.conditional() == pytest.approx(conditional["value"], abs=conditional["tolerance"])
 
@@ -47,7 +48,7 @@ def test_steps_and_accepted_tokens_give_the_AL_that_vllm_prints() -> None:
     counts[3, 0] = golden["steps"] - threes - 1
     pooled = Acceptance(counts, 0)
     assert (pooled.steps, pooled.accepted) == (golden["steps"], golden["accepted"])
-    assert pooled.AL == pytest.approx(golden["AL"]["value"], abs=golden["AL"]["tolerance"])
+    assert pytest.approx(golden["AL"]["value"], abs=golden["AL"]["tolerance"]) == pooled.AL
 
 
 @given(logs())
@@ -154,7 +155,7 @@ def test_AL_pools_steps_while_AL_macro_averages_prompts() -> None:
     long, short = acceptance([(1, 0)] * 9, 1), acceptance([(1, 1)], 1)
     made = curve_point([[long], [short]])
     assert made is not None
-    assert made.AL == pytest.approx(1.1)
+    assert pytest.approx(1.1) == made.AL
     assert made.AL_macro == pytest.approx(1.5)
 
 
@@ -206,7 +207,14 @@ def test_a_longer_conversation_weighs_more_in_the_interval() -> None:
 def test_a_point_carries_the_pooled_counts_as_whole_numbers() -> None:
     made = point(2, [(2, 1), (0, 0)], [(2, 2)])
     assert made.counts == [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
-    assert (made.D, made.steps, made.drafted_steps, made.accepted, made.drafted, made.cut_steps) == (2, 3, 2, 3, 4, 0)
+    assert (made.D, made.steps, made.drafted_steps, made.accepted, made.drafted, made.cut_steps) == (
+        2,
+        3,
+        2,
+        3,
+        4,
+        0,
+    )
     assert json.dumps(made.counts) == "[[1, 0, 0], [0, 0, 0], [0, 1, 1]]"
 
 

@@ -66,9 +66,10 @@ def test_an_exception_while_writing_leaves_the_old_file(error: type[BaseExceptio
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.json").write_text("old")
     monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
-    with pytest.raises(SpecError, match=r"cannot write .*a\.json: the disk is full"), atomic_write(
-        tmp_path / "a.json"
-    ) as handle:
+    with (
+        pytest.raises(SpecError, match=r"cannot write .*a\.json: the disk is full"),
+        atomic_write(tmp_path / "a.json") as handle,
+    ):
         handle.write("new")
     assert (tmp_path / "a.json").read_text() == "old"
     assert names(tmp_path) == ["a.json"]
@@ -79,8 +80,9 @@ def test_a_folder_without_permission_is_one_sentence(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", failing(code))
-    with pytest.raises(SpecError, match=r"cannot write .*a\.json: no write permission there"), atomic_write(
-        tmp_path / "a.json"
+    with (
+        pytest.raises(SpecError, match=r"cannot write .*a\.json: no write permission there"),
+        atomic_write(tmp_path / "a.json"),
     ):
         raise AssertionError("the block must not run")
     assert names(tmp_path) == []
@@ -163,7 +165,10 @@ def test_an_interrupted_folder_leaves_nothing(error: type[BaseException], tmp_pa
 
 
 def test_a_folder_on_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"cannot write .*m: the disk is full"), atomic_folder(tmp_path / "m") as part:
+    with (
+        pytest.raises(SpecError, match=r"cannot write .*m: the disk is full"),
+        atomic_folder(tmp_path / "m") as part,
+    ):
         (part / "w").write_text("x")
         failing(errno.ENOSPC)()
     assert names(tmp_path) == []
@@ -240,7 +245,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         list(read_jsonl(tmp_path))
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3), max_size=4), st.booleans())
+@given(
+    st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3), max_size=4),
+    st.booleans(),
+)
 def test_rows_written_as_JSON_lines_are_read_as_they_were(rows: list[dict[str, Any]], ascii_only: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.jsonl"

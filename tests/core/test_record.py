@@ -34,6 +34,7 @@ from codraft.core.record import (
     to_json,
     write_record,
 )
+
 from tests import build
 
 
@@ -83,9 +84,7 @@ def a_timing_record() -> TimingRecord:
 def a_decision_record() -> DecisionRecord:
     best = replace(build.candidate("ngram", 2, 1.5, 1.25), AL_ci95=(1.25, 1.75), speedup_ci95=(1.0, 1.5))
     guideline = Guideline(id=2, applies=False, reason="no tile")
-    on = DecisionPoint(
-        B=1, S=256, plain={"t_step_s": 0.01}, best=best, candidates=[best], guidelines=[guideline]
-    )
+    on = DecisionPoint(B=1, S=256, plain={"t_step_s": 0.01}, best=best, candidates=[best], guidelines=[guideline])
     return DecisionRecord(
         schema=DecisionRecord.SCHEMA,
         provenance=build.provenance(),
@@ -111,7 +110,12 @@ def a_decision_record() -> DecisionRecord:
     )
 
 
-RECORDS: list[Record] = [an_acceptance_record(), a_generation_record(), a_timing_record(), a_decision_record()]
+RECORDS: list[Record] = [
+    an_acceptance_record(),
+    a_generation_record(),
+    a_timing_record(),
+    a_decision_record(),
+]
 by_schema = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.schema)
 
 
@@ -162,7 +166,10 @@ def test_a_decision_without_its_best_is_refused(tmp_path: Path) -> None:
 def test_a_conditional_rate_that_no_step_reached_stands_as_null(tmp_path: Path) -> None:
     record = build.acceptance_record(build.result("ngram", build.point(2, [(2, 0)])))
     write_record(record, tmp_path / "r.json")
-    assert json.loads((tmp_path / "r.json").read_text())["results"][0]["curve"][0]["conditional"] == [0.0, None]
+    assert json.loads((tmp_path / "r.json").read_text())["results"][0]["curve"][0]["conditional"] == [
+        0.0,
+        None,
+    ]
     assert read_record(tmp_path / "r.json", AcceptanceRecord).results[0].curve[0].conditional == [0.0, None]
 
 
@@ -287,6 +294,11 @@ def test_provenance_names_version_machine_engine_inputs_and_time() -> None:
     made = provenance(engine={"name": "torch"}, input_hashes={"x": "1"}, dtype="float32", device="cpu", seeds=(3,))
     assert made.machine["device"] == "cpu"
     assert made.machine["cores"] >= 1
-    assert (made.engine, made.input_hashes, made.dtype, made.seeds) == ({"name": "torch"}, {"x": "1"}, "float32", [3])
+    assert (made.engine, made.input_hashes, made.dtype, made.seeds) == (
+        {"name": "torch"},
+        {"x": "1"},
+        "float32",
+        [3],
+    )
     assert made.command[0] == "codraft"
     assert made.time.endswith("+00:00")

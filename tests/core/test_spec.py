@@ -227,16 +227,20 @@ def test_data_of_the_right_shape_loads() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"name": "a", "inner": {"size": 3}, "shre": 1.0}, "here: unknown option 'shre'; known here: name, inner, share"),
+        (
+            {"name": "a", "inner": {"size": 3}, "shre": 1.0},
+            "here: unknown option 'shre'; known here: name, inner, share",
+        ),
         ({"name": "a", "inner": {"size": 3, "sze": 1}}, "here: unknown option 'inner.sze'"),
         ({"inner": {"size": 3}}, "here: 'name' is missing"),
         ({"name": "a", "inner": {}}, "here: 'inner.size' is missing"),
         ({"name": "a", "inner": {"size": "big"}}, "here: inner.size='big': input should be a valid integer"),
         ({"name": 7, "inner": {"size": 3}}, "here: name=7: input should be a valid string"),
         ({"name": "a", "inner": None}, "here: inner=None: "),
+        (None, "here: None: input should be a dictionary"),
     ],
 )
-def test_data_of_another_shape_is_refused_by_its_dotted_path(data: dict[str, object], words: str) -> None:
+def test_data_of_another_shape_is_refused_by_its_dotted_path(data: dict[str, object] | None, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load(Outer, data, "here")
     assert str(caught.value).startswith(words)

@@ -5,6 +5,7 @@ import pytest
 from codraft.core.record import Candidate, DecisionPoint, ScheduleEntry, TimingPoint
 from codraft.cost.choose import LEAST_GAIN, decide, schedule
 from codraft.models.shape import Shape
+
 from tests.build import Step, candidate, point, result, timing
 
 # One conversation each: three of four steps accept both drafts. AL(1) = 1.75, AL(2) = 2.5.
@@ -95,7 +96,11 @@ def test_plain_decoding_is_told_in_tokens_of_the_whole_batch() -> None:
 
 def test_every_timed_load_is_decided_on_its_own_times() -> None:
     decisions, _ = decide([GOOD], [*times(8, 512, slow=2.0), *times(1, 512), *times(1, 256)], None)
-    assert [(d.B, d.S, d.best is None) for d in decisions] == [(1, 256, False), (1, 512, False), (8, 512, True)]
+    assert [(d.B, d.S, d.best is None) for d in decisions] == [
+        (1, 256, False),
+        (1, 512, False),
+        (8, 512, True),
+    ]
 
 
 def test_every_load_carries_the_five_guidelines_of_its_shape() -> None:

@@ -7,6 +7,7 @@ import pytest
 from codraft.core.record import Candidate, Guideline
 from codraft.cost.guidelines import PLATEAU, guidelines
 from codraft.models.shape import Shape
+
 from tests.build import candidate, timing
 
 # At B = 1, S = 100 attention reads half of the bytes; below that the weights do.
@@ -82,7 +83,12 @@ def test_2_and_3_do_not_apply_without_a_tile(shape: Shape | None) -> None:
 
 
 def test_4_raises_D_while_every_step_of_it_pays() -> None:
-    curve = [candidate("a", 3, 2.2, 1.5), candidate("a", 1, 1.5, 1.2), candidate("a", 2, 1.8, 1.3), candidate("a", 4, 2.3, 1.4)]
+    curve = [
+        candidate("a", 3, 2.2, 1.5),
+        candidate("a", 1, 1.5, 1.2),
+        candidate("a", 2, 1.8, 1.3),
+        candidate("a", 4, 2.3, 1.4),
+    ]
     made = at(candidates=curve)[4]
     assert made.value == 3
     assert "raising D of a one by one pays up to D = 3 (speed-up 1.50)" in made.reason

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from codraft.core.errors import SpecError
 from codraft.cost.step import StepTimes, break_even_AL, speedup, times_at
+
 from tests.build import timing
 
 SECONDS = st.floats(1e-6, 10.0)

@@ -35,7 +35,9 @@ def test_acceptance_is_one_minus_total_variation(w_target: list[int], w_draft: l
 
 
 @given(weights, weights)
-def test_acceptance_given_the_emitted_token_is_the_ratio_that_replay_uses(w_target: list[int], w_draft: list[int]) -> None:
+def test_acceptance_given_the_emitted_token_is_the_ratio_that_replay_uses(
+    w_target: list[int], w_draft: list[int]
+) -> None:
     p_target_V, p_draft_V = distribution(w_target), distribution(w_draft)
     kept_V = p_draft_V * accept_prob(p_target_V, p_draft_V)
     for y in range(V):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import Request
 from codraft.decode.loop import Stream, decode
+
 from tests.toy import EOS, RULES, RuleDrafter, SamplingDrafter, ToyTarget, greedy_text
 
 GREEDY = Sampling()
@@ -33,7 +34,9 @@ def check_counts(stream: Stream) -> None:
 @pytest.mark.parametrize("D", [0, 1, 2, 5, 9])
 @pytest.mark.parametrize("B", [1, 2, 5])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9, seed=11), Sampling(temperature=1.3, top_p=0.8)])
-def test_the_text_is_plain_decodings_for_every_drafter_depth_and_batch(rule: str, D: int, B: int, sampling: Sampling) -> None:
+def test_the_text_is_plain_decodings_for_every_drafter_depth_and_batch(
+    rule: str, D: int, B: int, sampling: Sampling
+) -> None:
     target = ToyTarget(7, seed=3)
     plain = [decode(target, None, [r], sampling, 0)[0].text_ids for r in requests(PROMPTS, 23)]
     drafter = RuleDrafter(RULES[rule](target))
@@ -128,7 +131,9 @@ def test_drawn_drafts_keep_the_targets_law() -> None:
     total = 6000
     for seed in range(total):
         sampling = Sampling(temperature=1.0, seed=seed)
-        text = tuple(decode(target, SamplingDrafter(draft_model, sampling), requests([[1, 2]], 3), sampling, 2)[0].text_ids)
+        text = tuple(
+            decode(target, SamplingDrafter(draft_model, sampling), requests([[1, 2]], 3), sampling, 2)[0].text_ids
+        )
         counts[text[1:]] = counts.get(text[1:], 0) + 1
     expected: dict[tuple[int, ...], float] = {}
     for a in range(3):

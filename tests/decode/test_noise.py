@@ -16,7 +16,9 @@ def test_a_longer_draw_begins_with_the_shorter(key: tuple[int, int, int, Purpose
 
 
 @given(keys, keys)
-def test_different_keys_give_different_numbers(a: tuple[int, int, int, Purpose], b: tuple[int, int, int, Purpose]) -> None:
+def test_different_keys_give_different_numbers(
+    a: tuple[int, int, int, Purpose], b: tuple[int, int, int, Purpose]
+) -> None:
     assert (uniform(*a) == uniform(*b)) == (a == b)
 
 

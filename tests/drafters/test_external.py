@@ -83,7 +83,13 @@ def plain_streams(sampling: Sampling, count: int, asked: int, tail: int, target:
         text = decode(target, None, [Request(i, prompt, asked + tail)], sampling, 0)[0].text_ids
         streams.append(
             TokenStream(
-                index=i, conversation=str(i), turn=0, category=None, prompt_ids=prompt, output_ids=text, asked=asked
+                index=i,
+                conversation=str(i),
+                turn=0,
+                category=None,
+                prompt_ids=prompt,
+                output_ids=text,
+                asked=asked,
             )
         )
     return streams
@@ -91,7 +97,10 @@ def plain_streams(sampling: Sampling, count: int, asked: int, tail: int, target:
 
 @pytest.mark.parametrize("family", ["llama", "lfm2"])
 @settings(max_examples=15)
-@given(st.lists(st.integers(3, V - 1), min_size=1, max_size=8), st.lists(st.integers(3, V - 1), min_size=2, max_size=10))
+@given(
+    st.lists(st.integers(3, V - 1), min_size=1, max_size=8),
+    st.lists(st.integers(3, V - 1), min_size=2, max_size=10),
+)
 def test_propose_on_every_prefix_equals_unroll(family: str, prompt: list[int], output: list[int]) -> None:
     """Also for a drafter with convolution states, which goes back by snapshot."""
     D = 3
@@ -136,7 +145,7 @@ def test_replay_takes_the_very_steps_of_live_decoding(sampling: Sampling, vocab_
     streams = plain_streams(sampling, 8, asked=14, tail=6)
     drafter = drafter_of(nearly(TARGET, 1, 0.25, vocab_size=vocab_size), "greedy", sampling)
     logs = replay(None, drafter, streams, sampling, TARGET.eos_ids, range(1, 7))
-    assert 0 < Acceptance.pool([Acceptance.from_log(log, 6) for log in logs.by_depth[6]]).accepted
+    assert Acceptance.pool([Acceptance.from_log(log, 6) for log in logs.by_depth[6]]).accepted > 0
     for D in range(1, 7):
         for start in range(0, len(streams), B):
             requests = [s.request(s.asked) for s in streams[start : start + B]]

@@ -49,7 +49,11 @@ def test_earliest_is_vllms_choice(case: dict[str, list[int]]) -> None:
     assert drafts(case["tokens"], int(case["k"]), spec) == case["draft"]  # type: ignore[call-overload]
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.lists(st.integers(0, 3), min_size=2, max_size=20), specs)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    st.lists(st.integers(0, 3), min_size=2, max_size=20),
+    specs,
+)
 def test_propose_on_every_prefix_equals_unroll(prompt: list[int], output: list[int], spec: NgramSpec) -> None:
     D = 4
     unrolled = NgramDrafter(spec).unroll(prompt, output, {}, D)

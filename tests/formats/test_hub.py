@@ -24,7 +24,12 @@ from codraft.formats.hub import cache_root
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = "weights " * 1000
-FILES = {"config.json": "{}", "model.safetensors": WEIGHTS, "README.md": "read me", "pytorch_model.bin": "pickled"}
+FILES = {
+    "config.json": "{}",
+    "model.safetensors": WEIGHTS,
+    "README.md": "read me",
+    "pytorch_model.bin": "pickled",
+}
 # Runs the calls given on stdin one after the other; huggingface_hub waits before it tries again, the tests do not.
 FETCH = """
 import json, sys, time
@@ -72,7 +77,12 @@ class Hub(BaseHTTPRequestHandler):
             self.send(200, json.dumps({"id": repo, "sha": COMMIT, "siblings": []}).encode())
         elif listing:
             files = [
-                {"type": "file", "path": name, "size": len(text), "oid": hashlib.sha1(text.encode()).hexdigest()}
+                {
+                    "type": "file",
+                    "path": name,
+                    "size": len(text),
+                    "oid": hashlib.sha1(text.encode()).hexdigest(),
+                }
                 for name, text in self.repos[repo].items()
             ]
             self.send(200, json.dumps(files).encode())
@@ -104,7 +114,12 @@ class LocalHub:
     def fetch(self, *calls: tuple[str, dict[str, str] | None], address: str | None = None) -> list[tuple[str, str]]:
         """(kind, folder or sentence) of each fetch, all in one fresh process."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_"))}
-        env = {**inherited, "HF_ENDPOINT": address or self.address, "HF_HOME": str(self.cache), "NO_PROXY": "127.0.0.1"}
+        env = {
+            **inherited,
+            "HF_ENDPOINT": address or self.address,
+            "HF_HOME": str(self.cache),
+            "NO_PROXY": "127.0.0.1",
+        }
         done = subprocess.run(
             [sys.executable, "-c", FETCH],
             input=json.dumps(calls),
@@ -121,7 +136,11 @@ class LocalHub:
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[LocalHub]:
     """A hub with one good repository, one without a config and one that breaks off."""
-    repos = {"o/good": dict(FILES), "o/bare": {"README.md": "x", "tokenizer.json": "{}"}, "o/cut": dict(FILES)}
+    repos = {
+        "o/good": dict(FILES),
+        "o/bare": {"README.md": "x", "tokenizer.json": "{}"},
+        "o/cut": dict(FILES),
+    }
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, repos))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -168,7 +187,9 @@ def test_a_hub_that_is_down_is_one_sentence_with_what_to_do(hub: LocalHub) -> No
     assert sentence.endswith("give a local folder, or 'demo'")
 
 
-def test_a_file_that_is_not_the_pinned_one_is_refused_until_the_named_folder_is_deleted(hub: LocalHub) -> None:
+def test_a_file_that_is_not_the_pinned_one_is_refused_until_the_named_folder_is_deleted(
+    hub: LocalHub,
+) -> None:
     hub.repos["o/good"]["model.safetensors"] = "tampered"
     pin = {"model.safetensors": sha256_text(WEIGHTS)}
     (kind, sentence), (again, _) = hub.fetch(("o/good", pin), ("o/good", pin))

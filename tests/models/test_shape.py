@@ -64,7 +64,14 @@ def test_a_config_that_does_not_say_enough_has_no_shape(key: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     "config",
-    ["{", "[]", "3", "[" * 100_000, {**SMOLLM2, "num_attention_heads": 0}, {**SMOLLM2, "num_key_value_heads": [3]}],
+    [
+        "{",
+        "[]",
+        "3",
+        "[" * 100_000,
+        {**SMOLLM2, "num_attention_heads": 0},
+        {**SMOLLM2, "num_key_value_heads": [3]},
+    ],
 )
 def test_a_config_that_makes_no_sense_has_no_shape(config: Any, tmp_path: Path) -> None:
     assert read_shape(folder_with(tmp_path, config), 128) is None

@@ -18,6 +18,7 @@ from codraft.drafters.ngram import NgramDrafter
 from codraft.replay.measure import replay
 from codraft.replay.streams import TokenStream
 from codraft.replay.walk import expect, runs, walk
+
 from tests.toy import RULES, RuleDrafter, SamplingDrafter, ToyTarget
 
 MAX_D = 6
@@ -99,12 +100,17 @@ def test_drawn_drafts_are_replayed_exactly_as_full_enumeration_counts_them(seed:
     The text is asked for one token less than it holds plus a tail of D, so that every count lies within it.
     """
     sampling = Sampling(temperature=1.0)
-    target, model = ToyTarget(3, seed=seed, scale=1.0, eos=False), ToyTarget(3, seed=seed + 50, scale=1.0, eos=False)
+    target, model = (
+        ToyTarget(3, seed=seed, scale=1.0, eos=False),
+        ToyTarget(3, seed=seed + 50, scale=1.0, eos=False),
+    )
     drafter = SamplingDrafter(model, sampling)
     prompt, asked = [1, 2], 3
     text_law = torch.Generator().manual_seed(seed)
     output = torch.randint(0, 3, (asked + D,), generator=text_law).tolist()
-    stream = TokenStream(index=0, conversation="0", turn=0, category=None, prompt_ids=prompt, output_ids=output, asked=asked)
+    stream = TokenStream(
+        index=0, conversation="0", turn=0, category=None, prompt_ids=prompt, output_ids=output, asked=asked
+    )
     log = replay(target, drafter, [stream], sampling, frozenset(), [D]).by_depth[D][0]
     found = Acceptance.from_log(log, D)
     mass, steps, accepted = counted(target, drafter, prompt, output, D, asked)
@@ -116,7 +122,9 @@ def test_drawn_drafts_are_replayed_exactly_as_full_enumeration_counts_them(seed:
     assert abs(found.accepted - accepted) < 1e-10
 
 
-def counted(target: ToyTarget, drafter: SamplingDrafter, prompt: list[int], output: list[int], D: int, asked: int) -> tuple[float, float, float]:
+def counted(
+    target: ToyTarget, drafter: SamplingDrafter, prompt: list[int], output: list[int], D: int, asked: int
+) -> tuple[float, float, float]:
     """(chance of emitting `output`, expected steps, expected accepted) by walking every draft and every verdict.
 
     Only steps whose anchor lies before the last asked token count; beyond the stream's end any token will do.
@@ -144,7 +152,10 @@ def counted(target: ToyTarget, drafter: SamplingDrafter, prompt: list[int], outp
                 keep = float(accept_prob(law, p_draft[a])[draft[a]]) if a < D else 0.0
                 final = residual(law, p_draft[a]) if a < D else law
                 weight = branch * (1 - keep)
-                if all(position + j >= len(output) or draft[j] == output[position + j] for j in range(a)) and weight > 0:
+                if (
+                    all(position + j >= len(output) or draft[j] == output[position + j] for j in range(a))
+                    and weight > 0
+                ):
                     if position + a < len(output):
                         weight *= float(final[output[position + a]])
                     go(position + a + 1, weight, steps + counts, accepted + a * counts)
@@ -168,7 +179,8 @@ def test_drawn_drafts_replay_within_three_standard_errors_of_live() -> None:
     replayed = np.array([[part.accepted, part.steps] for part in expected])
     difference = live[:, 0].sum() / live[:, 1].sum() - replayed[:, 0].sum() / replayed[:, 1].sum()
     variance = sum(
-        float(np.var(x[:, 0] - x[:, 0].sum() / x[:, 1].sum() * x[:, 1])) * len(x) / x[:, 1].sum() ** 2 for x in (live, replayed)
+        float(np.var(x[:, 0] - x[:, 0].sum() / x[:, 1].sum() * x[:, 1])) * len(x) / x[:, 1].sum() ** 2
+        for x in (live, replayed)
     )
     assert abs(difference) < 3 * variance**0.5
     assert 0.2 < replayed[:, 0].sum() / replayed[:, 1].sum() < 2.5, "neither trivial nor perfect"

@@ -23,7 +23,10 @@ def accept(
     top_k: o.TopK = None,
     seed: o.Seed = None,
     mode: Annotated[
-        str, Parameter(help="replay: from the streams, all D at once. live: decode again for every D (slow, for comparison).")
+        str,
+        Parameter(
+            help="replay: from the streams, all D at once. live: decode again for every D (slow, for comparison)."
+        ),
     ] = "replay",
     dtype: o.Dtype = "auto",
     domains: Annotated[bool, Parameter(negative=(), help="Also by category and by context length.")] = False,
@@ -42,9 +45,9 @@ def accept(
     """
     from codraft.core.files import check_writable
     from codraft.core.record import check_destination, emit
-    from codraft.core.spec import check_choice, check_depth, parse_drafters
+    from codraft.core.spec import check_choice, check_depth, parse_drafters, sampling_of
 
-    sampling = o.sampling_of(temperature, top_p, top_k, seed)
+    sampling = sampling_of(temperature, top_p, top_k, seed)
     specs = parse_drafters(drafter or [])
     check_depth(depth, lowest=1)
     check_destination(json)

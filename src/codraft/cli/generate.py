@@ -17,7 +17,11 @@ def generate(
         Parameter(consume_multiple=False, negative=(), help="A prompt as text; repeat for more."),
     ] = None,
     prompts: o.Prompts = None,
-    depth: Annotated[int | None, o.Whole, Parameter(name=["--depth", "-D"], help="Tokens drafted a step (default 4); 0 is plain.")] = None,
+    depth: Annotated[
+        int | None,
+        o.Whole,
+        Parameter(name=["--depth", "-D"], help="Tokens drafted a step (default 4); 0 is plain."),
+    ] = None,
     max_new_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of each answer.")] = 128,
     temperature: o.Temperature = None,
     top_p: o.TopP = None,
@@ -30,13 +34,13 @@ def generate(
 ) -> int:
     """Answers by the lossless loop; without `--drafter`, plain decoding.
 
-        codraft generate demo --prompt "Name three rivers." -d ngram -D 4
+    codraft generate demo --prompt "Name three rivers." -d ngram -D 4
     """
     from codraft.core.errors import SpecError
     from codraft.core.record import GenerationRecord, check_destination, emit, provenance
-    from codraft.core.spec import Sampling, check_depth, parse_drafters
+    from codraft.core.spec import Sampling, check_depth, parse_drafters, sampling_of
 
-    sampling = o.sampling_of(temperature, top_p, top_k, seed) or Sampling()
+    sampling = sampling_of(temperature, top_p, top_k, seed) or Sampling()
     specs = parse_drafters(drafter or [])
     if len(specs) > 1:
         raise SpecError(f"generate takes at most one --drafter; got {len(specs)}")
@@ -62,7 +66,9 @@ def generate(
     if prompts:
         conversations = load_prompts(prompts).conversations
     else:
-        conversations = [conversation({"prompt": p}, f"--prompt {i}", str(i)) for i, p in enumerate(prompt or [], start=1)]
+        conversations = [
+            conversation({"prompt": p}, f"--prompt {i}", str(i)) for i, p in enumerate(prompt or [], start=1)
+        ]
     ui = RichUi()
     card = load_card(target)
     with ui.stage(f"load {target}"):
@@ -93,6 +99,7 @@ def generate(
         drafter=built[0].info if built else None,
         D=D,
         sampling=sampling_dict(sampling),
+        skipped_long=sum(c.num_turns for c in conversations) - len(outputs) or None,
         outputs=outputs,
     )
     print_generation(record)

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
-from codraft.core.spec import Sampling
-
 
 def whole_number(_: type, tokens: Sequence[Token]) -> int:
     """A whole number as written: 2.5 is an error, never 2."""
@@ -19,7 +17,8 @@ def whole_number(_: type, tokens: Sequence[Token]) -> int:
 
 Whole = Parameter(converter=whole_number)
 Target = Annotated[
-    str, Parameter(help="Model to speed up: a folder, a hub id (owner/name, with @revision to pin one), or `demo`.")
+    str,
+    Parameter(help="Model to speed up: a folder, a hub id (owner/name, with @revision to pin one), or `demo`."),
 ]
 Drafters = Annotated[
     list[str] | None,
@@ -60,20 +59,8 @@ Dtype = Annotated[
         "bfloat16."
     ),
 ]
-SkipLong = Annotated[bool, Parameter(negative=(), help="Leave out prompts that do not fit the window, and say how many.")]
+SkipLong = Annotated[
+    bool, Parameter(negative=(), help="Leave out prompts that do not fit the window, and say how many.")
+]
 Raw = Annotated[bool, Parameter(negative=(), help="Give prompts as plain text, without the chat template.")]
 Json = Annotated[str | None, Parameter(help="Write the record to this file, or to stdout with `-`.")]
-
-
-def sampling_of(
-    temperature: float | None, top_p: float | None, top_k: int | None, seed: int | None
-) -> Sampling | None:
-    """What was asked, None where nothing was."""
-    if temperature is None and top_p is None and top_k is None and seed is None:
-        return None
-    return Sampling(
-        temperature=0.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=0 if top_k is None else top_k,
-        seed=0 if seed is None else seed,
-    )

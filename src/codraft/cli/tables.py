@@ -6,8 +6,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console, interval, milliseconds
-from codraft.cost.choose import LEAST_GAIN
 from codraft.core.record import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
+from codraft.cost.choose import LEAST_GAIN
 
 
 def print_acceptance(record: AcceptanceRecord) -> None:
@@ -17,12 +17,33 @@ def print_acceptance(record: AcceptanceRecord) -> None:
         f"\n{escape(record.target)}: {what.num_prompts} streams of {what.num_conversations} conversations, {record.stream_tokens} "
         f"tokens, {sampling_words(record.sampling)}, {record.mode}"
     )
-    for count, why in ((what.skipped_long, "longer than the window"), (what.skipped_short, "too short for one step")):
+    for count, why in (
+        (what.skipped_long, "longer than the window"),
+        (what.skipped_short, "too short for one step"),
+    ):
         if count:
             console.print(f"  left out: {count} {why}")
+    if what.written_by not in (None, record.target):
+        console.print(
+            f"  these streams were written by {what.written_by}: AL holds for {record.target} only if it is the same model"
+        )
     for result in record.results:
-        table = Table(title=f"{result.drafter.name} ({result.drafter.mechanism})", title_justify="left", box=None, pad_edge=False)
-        for name in ("D", "AL", "95 %", "AL_macro", "coverage", "steps", "accepted/drafted", "conditional acceptance"):
+        table = Table(
+            title=f"{result.drafter.name} ({result.drafter.mechanism})",
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+        )
+        for name in (
+            "D",
+            "AL",
+            "95 %",
+            "AL_macro",
+            "coverage",
+            "steps",
+            "accepted/drafted",
+            "conditional acceptance",
+        ):
             table.add_column(name, justify="left" if name.startswith("cond") else "right")
         for point in result.curve:
             rates = " ".join("-" if rate is None else f"{rate:.2f}" for rate in point.conditional)
@@ -65,6 +86,8 @@ def print_generation(record: GenerationRecord) -> None:
             f"[dim]{tokens} tokens ({output.stop_reason}) in {output.seconds:.2f} s, {output.steps} steps{AL}, accepted "
             f"{output.accepted} of {output.drafted} drafted[/dim]"
         )
+    if record.skipped_long:
+        console.print(f"  left out: {record.skipped_long} longer than the window")
     tokens = sum(len(output.output_ids) - 1 for output in record.outputs)
     seconds = sum(output.seconds - output.prefill_s for output in record.outputs)
     if tokens and seconds > 0:
@@ -81,7 +104,9 @@ def print_decision(record: DecisionRecord, folder: Path) -> None:
         console.print(speedup_table(point))
         for guideline in point.guidelines:
             value = "" if guideline.value is None else f" -> {guideline.value}"
-            console.print(f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: {guideline.reason}[/dim]")
+            console.print(
+                f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: {guideline.reason}[/dim]"
+            )
         console.print(f"\n[bold]Verdict at B = {point.B}: {verdict(point)}[/bold]")
         for line in warnings(point):
             console.print(f"  {line}")

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from codraft.cli import options as o
+from codraft.study.spec import CONFIRM_PROMPTS, ROUNDS
 
 
 def tune(
@@ -17,16 +18,22 @@ def tune(
     streams: o.Streams = None,
     depth: Annotated[str, Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8.")] = "0..8",
     batch: Annotated[str, Parameter(help="Sequences decoded together; this version times 1.")] = "1",
-    max_new_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of each answer.")] = 48,
+    max_new_tokens: Annotated[
+        int | None, o.Whole, Parameter(help="Tokens of each answer (default 48; of streams, all they hold).")
+    ] = None,
     temperature: o.Temperature = None,
     top_p: o.TopP = None,
     top_k: o.TopK = None,
     seed: o.Seed = None,
     dtype: o.Dtype = "auto",
-    rounds: Annotated[int, o.Whole, Parameter(help="Timing samples for each D.")] = 7,
-    confirm_prompts: Annotated[int, o.Whole, Parameter(help="Prompts on which the winner runs against plain decoding.")] = 6,
+    rounds: Annotated[int, o.Whole, Parameter(help="Timing samples for each D.")] = ROUNDS,
+    confirm_prompts: Annotated[
+        int, o.Whole, Parameter(help="Prompts on which the winner runs against plain decoding.")
+    ] = CONFIRM_PROMPTS,
     skip_long: o.SkipLong = False,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="Study folder; default ./study-TARGET.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="Study folder; default ./study-TARGET.")
+    ] = None,
     json: o.Json = None,
 ) -> int:
     """Which drafter and which D to run for a target, or "off".
@@ -40,15 +47,19 @@ def tune(
     """
     from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
-    from codraft.core.spec import Sampling, parse_drafters, parse_list
+    from codraft.core.spec import parse_drafters, parse_list, sampling_of
 
-    sampling = o.sampling_of(temperature, top_p, top_k, seed) or Sampling()
+    sampling_of(temperature, top_p, top_k, seed)
     chosen = drafter or (["ngram", "external:demo-noisy"] if target == "demo" else ["ngram"])
     parse_drafters(chosen)
     depths = parse_list(depth, "--depth", lowest=0, highest=64)
     batches = parse_list(batch, "--batch", lowest=1)
-    for name, value in (("--rounds", rounds), ("--confirm-prompts", confirm_prompts), ("--max-new-tokens", max_new_tokens)):
-        if value < 1:
+    for name, value in (
+        ("--rounds", rounds),
+        ("--confirm-prompts", confirm_prompts),
+        ("--max-new-tokens", max_new_tokens),
+    ):
+        if value is not None and value < 1:
             raise SpecError(f"{name} must be at least 1; got {value}")
     check_destination(json)
     from codraft.cli.tables import print_decision
@@ -67,10 +78,10 @@ def tune(
         max_new_tokens=max_new_tokens,
         depth=depths,
         batch=batches,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        seed=sampling.seed,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
         dtype=check_dtype(dtype),
         rounds=rounds,
         confirm_prompts=confirm_prompts,

@@ -93,7 +93,11 @@ def git_revision() -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+            ["git", "-C", str(root), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -130,6 +134,7 @@ class PromptsInfo:
     template: str
     skipped_long: int | None = None
     skipped_short: int | None = None
+    written_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +199,7 @@ class GenerationRecord(Record):
     drafter: DrafterInfo | None = None
     D: int
     sampling: dict[str, Any]
+    skipped_long: int | None = None
     outputs: list[Generated]
 
 

@@ -42,6 +42,18 @@ class Sampling:
         return self.temperature == 0
 
 
+def sampling_of(temperature: float | None, top_p: float | None, top_k: int | None, seed: int | None) -> Sampling | None:
+    """What was asked, None where nothing was."""
+    if temperature is None and top_p is None and top_k is None and seed is None:
+        return None
+    return Sampling(
+        temperature=0.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        top_k=0 if top_k is None else top_k,
+        seed=0 if seed is None else seed,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramSpec:
     """Drafts what followed an earlier copy of the last n tokens, longest n first."""
@@ -70,7 +82,10 @@ class ExternalSpec:
 
 
 DrafterSpec = NgramSpec | ExternalSpec
-DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[ExternalSpec]] = {"ngram": NgramSpec, "external": ExternalSpec}
+DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[ExternalSpec]] = {
+    "ngram": NgramSpec,
+    "external": ExternalSpec,
+}
 
 
 def options_of(spec: DrafterSpec) -> dict[str, Any]:
@@ -99,7 +114,8 @@ def first_problem(problem: Mapping[str, Any], kind: type[Any]) -> str:
         return f"'{key}' is missing"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
-    return f"{key}={problem['input']!r}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+    found = f"{key}={problem['input']!r}" if key else repr(problem["input"])
+    return f"{found}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 def parse_drafter(text: str) -> DrafterSpec:
@@ -128,7 +144,7 @@ def parse_drafter(text: str) -> DrafterSpec:
         raise SpecError(f"drafter '{text}': {mechanism} takes no model; write {mechanism}[,key=value...]")
     if "name" in options and not re.fullmatch(r"[\w.+-]{1,64}", options["name"]):
         raise SpecError(f"drafter '{text}': name must be 1 to 64 letters, digits or any of . _ + -")
-    return load(kind, options, f"drafter '{text}'")  # type: ignore[return-value, arg-type]
+    return load(kind, options, f"drafter '{text}'")
 
 
 def parse_drafters(texts: Sequence[str]) -> list[DrafterSpec]:

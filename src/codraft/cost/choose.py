@@ -17,14 +17,12 @@ def decide(
 ) -> tuple[list[DecisionPoint], list[ScheduleEntry]]:
     """A decision at every timed (B, S), and the schedule over B at the smallest S."""
     loads = sorted({(point.B, point.S) for point in points})
-    decisions = [decide_at([p for p in points if (p.B, p.S) == load], results, shape) for load in loads]
+    decisions = [decide_at([p for p in points if load == (p.B, p.S)], results, shape) for load in loads]
     smallest_S = min(S for _, S in loads)
     return decisions, schedule([d for d in decisions if smallest_S == d.S])
 
 
-def decide_at(
-    points: Sequence[TimingPoint], results: Sequence[AcceptanceResult], shape: Shape | None
-) -> DecisionPoint:
+def decide_at(points: Sequence[TimingPoint], results: Sequence[AcceptanceResult], shape: Shape | None) -> DecisionPoint:
     """All candidates at one load, best first."""
     by_depth = {point.D: point for point in points}
     plain = times_at(by_depth, None, 0, [1.0])

@@ -18,7 +18,9 @@ def guidelines(
         shares, attention = "FFN and attention shares unknown without the target's config", 0.0
     else:
         attention = shape.attention_share(B, S)
-        shares = f"weights (FFN, projections, head) are {1 - attention:.0%} and attention {attention:.0%} of the bytes read"
+        shares = (
+            f"weights (FFN, projections, head) are {1 - attention:.0%} and attention {attention:.0%} of the bytes read"
+        )
     return [
         compute_bound(by_depth, attention, shares),
         *tile_rules(attention, shape, shares),

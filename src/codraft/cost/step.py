@@ -49,7 +49,9 @@ def times_at(
     needed = [k for k, share in enumerate(proposal_lengths) if share > 0] or [0]
     missing = [k for k in (*needed, D) if k not in points]
     if missing:
-        raise SpecError(f"no timing at D = {missing[0]} (timed: {sorted(points)}); time every D up to the largest asked")
+        raise SpecError(
+            f"no timing at D = {missing[0]} (timed: {sorted(points)}); time every D up to the largest asked"
+        )
     t_draft = 0.0
     if drafter is not None and D > 0:
         if drafter not in points[D].t_draft_s:

@@ -24,7 +24,9 @@ def build_external(
     from codraft.decode.hf.load import load_model, resolve_folder
 
     if spec.draft == "sample" and sampling.greedy:
-        raise SpecError(f"drafter '{spec.name}': draft=sample needs --temperature above 0; greedy drafts fit greedy decoding")
+        raise SpecError(
+            f"drafter '{spec.name}': draft=sample needs --temperature above 0; greedy drafts fit greedy decoding"
+        )
     folder = resolve_folder(spec.path)
     compared = check_vocabulary(spec.name, folder, target_folder)
     model = load_model(spec.path, dtype)

@@ -35,14 +35,16 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
     try:
         folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
     except HFValidationError as error:
-        raise SpecError(f"model '{model_id}' is neither a folder here nor a hub id (owner/name); check the path") from error
+        raise SpecError(
+            f"model '{model_id}' is neither a folder here nor a hub id (owner/name); check the path"
+        ) from error
     except RepositoryNotFoundError as error:
         raise SpecError(
             f"model '{model_id}' is neither a folder here nor on the hub; check the name (private models need a token)"
         ) from error
     except RevisionNotFoundError as error:
         raise SpecError(f"hub model '{repo}' has no revision '{revision}'; check what follows the @") from error
-    except Exception as error:  # noqa: BLE001 (every hub version raises its own HTTP library's errors)
+    except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SpecError(
             f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local folder, or 'demo'"

@@ -18,7 +18,15 @@ def read_vocab(folder: Path) -> Vocab | None:
         data = json.loads(path.read_text(encoding="utf-8"))
         vocab = model_vocab(data["model"])
         vocab.update({int(token["id"]): str(token["content"]) for token in data.get("added_tokens") or []})
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise SpecError(f"{path} is not a tokenizer file that can be read ({error}); check the download") from error
     return vocab
 

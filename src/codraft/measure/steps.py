@@ -48,7 +48,7 @@ class WrongDrafter:
 
     def propose(self, anchors: Sequence[int], D: int) -> Proposal:
         """Unlikely tokens: counted down from the vocabulary's end."""
-        return Proposal.point_masses([[self.vocab_size - 2 - i for i in range(D)] for _ in anchors])
+        return Proposal.point_masses([[(self.vocab_size - 2 - i) % self.vocab_size for i in range(D)] for _ in anchors])
 
     def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:
         """Nothing to keep."""

@@ -22,13 +22,16 @@ class Shape:
         return cache / (cache + self.linear_params)
 
 
-
 def read_shape(folder: Path, tile: int | None) -> Shape | None:
     """Shape of a dense transformer from its config.json, None where the config does not say enough."""
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config") or config
-        heads, layers, width = config["num_attention_heads"], config["num_hidden_layers"], config["hidden_size"]
+        heads, layers, width = (
+            config["num_attention_heads"],
+            config["num_hidden_layers"],
+            config["hidden_size"],
+        )
         kv_heads = config.get("num_key_value_heads") or heads
         head_dim = config.get("head_dim") or width // heads
         attention = width * head_dim * (2 * heads + 2 * kv_heads)

@@ -55,6 +55,14 @@ def generate(
     progress: Progress | None = None,
 ) -> list[Generated]:
     """One conversation after the other, turn by turn; a turn sees the target's own earlier answers."""
+    room = max_new_tokens + D
+    # Refuse before the work, not in the middle of it; later turns can only be checked once they are reached.
+    check_prompts(
+        [(c.where, codec.prompt_ids(c.opening, c.where)) for c in conversations],
+        room,
+        target.window,
+        skip_long,
+    )
     outputs: list[Generated] = []
     index = 0
     total = sum(c.num_turns for c in conversations)
@@ -62,8 +70,8 @@ def generate(
         history = list(c.opening)
         for turn in range(c.num_turns):
             prompt_ids = codec.prompt_ids(history, c.where)
-            check_prompts({c.where: prompt_ids}, max_new_tokens + D, target.window, skip_long)
-            if not fits(prompt_ids, max_new_tokens + D, target.window):
+            check_prompts([(c.where, prompt_ids)], room, target.window, skip_long)
+            if not fits(prompt_ids, room, target.window):
                 index += c.num_turns - turn
                 break
             output = generate_one(target, drafter, codec, Request(index, prompt_ids, max_new_tokens), sampling, D, turn)

@@ -22,7 +22,14 @@ from codraft.decode.hf.text import TextCodec
 from codraft.drafters.registry import build
 from codraft.replay.measure import live, replay, result
 from codraft.replay.prompts import load_prompts
-from codraft.replay.streams import StreamSet, load_streams, sampling_dict, select_fitting, write_streams
+from codraft.replay.streams import (
+    StreamSet,
+    Writing,
+    load_streams,
+    sampling_dict,
+    select_fitting,
+    write_streams,
+)
 
 Mode = Literal["replay", "live", "engine"]
 
@@ -63,7 +70,9 @@ class AcceptJob:
 
     def __post_init__(self) -> None:
         if not self.drafters:
-            raise SpecError("no drafter given; use --drafter MECHANISM[:PATH][,key=value...], for example --drafter ngram")
+            raise SpecError(
+                "no drafter given; use --drafter MECHANISM[:PATH][,key=value...], for example --drafter ngram"
+            )
         if bool(self.prompts) == (self.streams is not None):
             raise SpecError("give either --prompts or --streams, one of the two")
         if self.mode == "engine":
@@ -115,7 +124,9 @@ class Workbench:
             return asked or Sampling()
         made = self.streams.sampling
         if asked is not None and made is not None and sampling_dict(asked) != sampling_dict(made):
-            raise SpecError(f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the sampling flags")
+            raise SpecError(
+                f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the sampling flags"
+            )
         return asked or made or Sampling()
 
     @cached_property
@@ -132,7 +143,10 @@ class Workbench:
     @cached_property
     def window(self) -> int | None:
         """The shortest context window of target and drafters."""
-        cards = [self.card, *(load_card(spec.path) for spec in self.job.drafters if spec.mechanism == "external")]
+        cards = [
+            self.card,
+            *(load_card(spec.path) for spec in self.job.drafters if spec.mechanism == "external"),
+        ]
         return min((card.window for card in cards if card.window is not None), default=None)
 
     @property
@@ -145,26 +159,27 @@ class Workbench:
         """Read from a file, or written by the target now."""
         if self.job.streams is not None:
             loaded = load_streams(
-                self.job.streams, self.codec, self.card.eos_ids, self.card.vocab_size, self.tail, self.job.max_new_tokens
+                self.job.streams,
+                self.codec,
+                self.card.eos_ids,
+                self.card.vocab_size,
+                self.tail,
+                self.job.max_new_tokens,
             )
             return select_fitting(loaded, self.window, self.job.skip_long)
         prompts = load_prompts(self.job.prompts)
         codec, target = self.codec, self.target
+        how = Writing(
+            sampling=self.job.sampling or Sampling(),
+            max_new_tokens=self.job.max_new_tokens or DEFAULT_NEW_TOKENS,
+            tail=self.tail,
+            batch=self.job.batch,
+            window=self.window,
+            skip_long=self.job.skip_long,
+        )
         with self.ui.stage("write streams") as progress:
             start = time.perf_counter()
-            written = write_streams(
-                target,
-                codec,
-                prompts.conversations,
-                self.job.sampling or Sampling(),
-                max_new_tokens=self.job.max_new_tokens or DEFAULT_NEW_TOKENS,
-                tail=self.tail,
-                batch=self.job.batch,
-                skip_long=self.job.skip_long,
-                window=self.window,
-                progress=progress,
-                name=prompts.name,
-            )
+            written = write_streams(target, codec, prompts.conversations, how, name=prompts.name, progress=progress)
             self.timings_s["write_streams"] = time.perf_counter() - start
         return written
 
@@ -240,6 +255,7 @@ def prompts_info(streams: StreamSet) -> PromptsInfo:
         template=streams.template,
         skipped_long=streams.num_too_long or None,
         skipped_short=streams.num_too_short or None,
+        written_by=streams.target,
     )
 
 

@@ -53,7 +53,8 @@ def replay(
     seen: list[NDArray[np.float64]] = []
     for done, stream in enumerate(streams, start=1):
         start = time.perf_counter()
-        p_target_T, features = None, {}
+        p_target_T: NDArray[np.float64] | None = None
+        features: dict[Tap, list[torch.Tensor]] = {}
         if needs_target:
             assert target is not None
             p_target_T, features = target_pass(target, stream, sampling, drafter.taps)
@@ -102,7 +103,9 @@ def acceptance_probability(unrolled: Unrolled, p_target_T: NDArray[np.float64]) 
     target_AD = np.lib.stride_tricks.sliding_window_view(padded, D)[:anchors]
     p_draft_AD = unrolled.hit_AD.astype(np.float64)
     # A token that rounding put outside the target's filter: accepted if the drafter could draw it.
-    ratio: NDArray[np.float64] = np.divide(p_draft_AD, target_AD, out=(p_draft_AD > 0).astype(float), where=target_AD > 0)
+    ratio: NDArray[np.float64] = np.divide(
+        p_draft_AD, target_AD, out=(p_draft_AD > 0).astype(float), where=target_AD > 0
+    )
     return np.minimum(1.0, ratio)
 
 

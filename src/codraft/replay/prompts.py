@@ -58,7 +58,8 @@ def separate(conversations: Sequence[Conversation]) -> list[Conversation]:
     """Other rows get other ids, also where files number theirs alike: the bootstrap tells conversations by id."""
     places: dict[str, str] = {}
     return [
-        c if places.setdefault(c.id, c.where) == c.where else replace(c, id=f"{c.id} ({c.where})") for c in conversations
+        c if places.setdefault(c.id, c.where) == c.where else replace(c, id=f"{c.id} ({c.where})")
+        for c in conversations
     ]
 
 
@@ -103,7 +104,10 @@ def read_conversations(path: Path) -> list[Conversation]:
 
 def conversation(row: Mapping[str, Any], where: str, fallback_id: str) -> Conversation:
     """One row, whichever of the three shapes it has."""
-    name = next((str(row[key]) for key in ("id", "question_id", "task_id", "uid") if row.get(key) is not None), fallback_id)
+    name = next(
+        (str(row[key]) for key in ("id", "question_id", "task_id", "uid") if row.get(key) is not None),
+        fallback_id,
+    )
     category = str(row["category"]) if row.get("category") is not None else None
     if "turns" in row:
         turns = row["turns"]
@@ -114,7 +118,9 @@ def conversation(row: Mapping[str, Any], where: str, fallback_id: str) -> Conver
     if "messages" in row:
         messages = check_messages(row["messages"], where)
         if messages[-1]["role"] == "assistant":
-            raise SpecError(f"{where}: 'messages' ends with the assistant; drop its answer, or pass the file as --streams")
+            raise SpecError(
+                f"{where}: 'messages' ends with the assistant; drop its answer, or pass the file as --streams"
+            )
         return Conversation(name, category, where, tuple(messages))
     if "prompt" in row:
         return Conversation(name, category, where, (user(require_text(row["prompt"], f"{where}: 'prompt'")),))

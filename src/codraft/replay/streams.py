@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, read_jsonl, sha256_text
 from codraft.core.spec import Sampling, load
@@ -17,7 +19,7 @@ from codraft.decode.drafter import Request
 from codraft.decode.hf.text import TextCodec
 from codraft.decode.loop import Stream, decode
 from codraft.decode.target import Target
-from codraft.replay.prompts import Conversation, check_messages
+from codraft.replay.prompts import Conversation, Message, check_messages
 
 Progress = Callable[[int, int], None]
 
@@ -52,6 +54,7 @@ class StreamSet:
     streams: list[TokenStream]
     template: str
     sampling: Sampling | None
+    target: str | None = None
     num_too_short: int = 0
     num_too_long: int = 0
 
@@ -66,50 +69,82 @@ class StreamSet:
         return len({stream.conversation for stream in self.streams})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """How streams are written: `tail` tokens beyond the asked ones, `batch` streams at once, within `window`."""
+
+    sampling: Sampling
+    max_new_tokens: int
+    tail: int
+    batch: int
+    window: int | None
+    skip_long: bool = False
+
+    @property
+    def room(self) -> int:
+        """Tokens that must fit the window after a prompt."""
+        return self.max_new_tokens + self.tail
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """A conversation in the making; `first_index` numbers its first stream, which keys the noise."""
+
+    source: Conversation
+    first_index: int
+    history: list[Message]
+    prompt_ids: list[int]
+
+    def answer(self, text: str, turn: int) -> None:
+        """Take in the target's answer and the user's next message."""
+        self.history += [
+            {"role": "assistant", "content": text},
+            {"role": "user", "content": self.source.followups[turn]},
+        ]
+
+
 def write_streams(
     target: Target,
     codec: TextCodec,
     conversations: Sequence[Conversation],
-    sampling: Sampling,
+    how: Writing,
     *,
-    max_new_tokens: int,
-    tail: int,
-    batch: int,
-    skip_long: bool = False,
-    window: int | None = None,
-    progress: Progress | None = None,
     name: str = "written",
+    progress: Progress | None = None,
 ) -> StreamSet:
-    """Let the target write every turn by plain decoding, `batch` streams at once; a turn sees its own earlier answers."""
-    histories = [list(c.opening) for c in conversations]
-    first_index = [sum(c.num_turns for c in conversations[:i]) for i in range(len(conversations))]
-    alive = list(range(len(conversations)))
+    """Let the target write every turn by plain decoding; a turn sees the target's own earlier answers."""
+    starts = np.cumsum([0, *(c.num_turns for c in conversations)]).tolist()
+    open_now = [Dialogue(c, i, list(c.opening), []) for c, i in zip(conversations, starts[:-1], strict=True)]
     written: list[TokenStream] = []
-    skipped = 0
-    total = sum(c.num_turns for c in conversations)
-    for turn in range(max((c.num_turns for c in conversations), default=0)):
-        prompts = {
-            i: codec.prompt_ids(histories[i], conversations[i].where) for i in alive if turn < conversations[i].num_turns
-        }
-        check_prompts({conversations[i].where: ids for i, ids in prompts.items()}, max_new_tokens + tail, window, skip_long)
-        kept = [i for i, ids in prompts.items() if fits(ids, max_new_tokens + tail, window)]
-        skipped += sum(conversations[i].num_turns - turn for i in prompts if i not in kept)
+    skipped = turn = 0
+    while open_now:
+        for d in open_now:
+            d.prompt_ids = codec.prompt_ids(d.history, d.source.where)
+        check_prompts([(d.source.where, d.prompt_ids) for d in open_now], how.room, how.window, how.skip_long)
+        fitting = [d for d in open_now if fits(d.prompt_ids, how.room, how.window)]
+        skipped += sum(d.source.num_turns - turn for d in open_now if d not in fitting)
         # Similar lengths together: a batch takes as long as its longest stream.
-        kept.sort(key=lambda i: len(prompts[i]))
-        for start in range(0, len(kept), batch):
-            group = kept[start : start + batch]
-            requests = [Request(first_index[i] + turn, prompts[i], max_new_tokens + tail) for i in group]
-            for i, stream in zip(group, decode(target, None, requests, sampling, 0), strict=True):
-                written.append(token_stream(stream, conversations[i], turn, max_new_tokens))
-                if turn < len(conversations[i].followups):
-                    answer = codec.text(stream.output_ids[:max_new_tokens])
-                    question = conversations[i].followups[turn]
-                    histories[i] += [{"role": "assistant", "content": answer}, {"role": "user", "content": question}]
+        fitting.sort(key=lambda d: len(d.prompt_ids))
+        for start in range(0, len(fitting), how.batch):
+            written += write_turn(target, codec, fitting[start : start + how.batch], turn, how)
             if progress:
-                progress(len(written), total - skipped)
-        alive = kept
+                progress(len(written), starts[-1] - skipped)
+        turn += 1
+        open_now = [d for d in fitting if turn < d.source.num_turns]
     written.sort(key=lambda stream: stream.index)
-    return StreamSet(name, hash_streams(written), written, codec.template, sampling, num_too_long=skipped)
+    return StreamSet(name, hash_streams(written), written, codec.template, how.sampling, num_too_long=skipped)
+
+
+def write_turn(
+    target: Target, codec: TextCodec, group: Sequence[Dialogue], turn: int, how: Writing
+) -> list[TokenStream]:
+    """One turn of some conversations, in one batch."""
+    requests = [Request(d.first_index + turn, d.prompt_ids, how.room) for d in group]
+    streams = decode(target, None, requests, how.sampling, 0)
+    for d, stream in zip(group, streams, strict=True):
+        if turn < len(d.source.followups):
+            d.answer(codec.text(stream.output_ids[: how.max_new_tokens]), turn)
+    return [token_stream(s, d.source, turn, how.max_new_tokens) for d, s in zip(group, streams, strict=True)]
 
 
 def fits(prompt_ids: Sequence[int], room: int, window: int | None) -> bool:
@@ -117,12 +152,13 @@ def fits(prompt_ids: Sequence[int], room: int, window: int | None) -> bool:
     return window is None or len(prompt_ids) + room <= window
 
 
-def check_prompts(prompts: Mapping[str, Sequence[int]], room: int, window: int | None, skip_long: bool) -> None:
+def check_prompts(prompts: Sequence[tuple[str, Sequence[int]]], room: int, window: int | None, skip_long: bool) -> None:
     """Refuse over-long prompts, naming the first and the count, unless they are to be skipped."""
-    long = [where for where, ids in prompts.items() if not fits(ids, room, window)]
+    long = [(where, len(ids)) for where, ids in prompts if not fits(ids, room, window)]
     if long and not skip_long:
+        where, length = long[0]
         raise SpecError(
-            f"{long[0]}: a prompt of {len(prompts[long[0]])} tokens and {room} more for answer and drafts do not fit the "
+            f"{where}: a prompt of {length} tokens and {room} more for answer and drafts do not fit the "
             f"model's window of {window} ({len(long)} of {len(prompts)} prompts are too long); shorten it, or use --skip-long"
         )
 
@@ -175,34 +211,55 @@ def sampling_dict(sampling: Sampling) -> dict[str, Any]:
 
 
 def load_streams(
-    path: Path, codec: TextCodec, eos_ids: frozenset[int], vocab_size: int, tail: int, max_new_tokens: int | None = None
+    path: Path,
+    codec: TextCodec,
+    eos_ids: frozenset[int],
+    vocab_size: int,
+    tail: int,
+    max_new_tokens: int | None = None,
 ) -> StreamSet:
     """Streams from our own file or from logs; streams too short to hold a step are left out and counted."""
+    rows = list(read_jsonl(path))
+    if not rows:
+        raise SpecError(f"stream file {path} has no rows; give at least one stream")
     streams: list[TokenStream] = []
-    samplings: list[Sampling] = []
-    short = 0
-    for number, row in read_jsonl(path):
+    for number, row in rows:
         where = f"{path}, line {number}"
         prompt_ids, output_ids = stream_ids(row, codec, vocab_size, where)
         stream = shape_stream(row, prompt_ids, output_ids, eos_ids, tail, where, number, max_new_tokens)
-        if stream.num_anchors() < 1:
-            short += 1
-            continue
-        streams.append(stream)
-        if isinstance(row.get("sampling"), dict):
-            samplings.append(load(Sampling, row["sampling"], f"{where}: sampling"))
-    if not streams and not short:
-        raise SpecError(f"stream file {path} has no rows; give at least one stream")
+        if stream.num_anchors() > 0:
+            streams.append(stream)
     if not streams:
         raise SpecError(
-            f"stream file {path} has no stream long enough to measure ({short} too short: an answer cut by the limit needs "
-            f"more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
+            f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer cut by the limit "
+            f"needs more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
         )
-    if len({repr(s) for s in samplings}) > 1 or (samplings and len(samplings) != len(streams)):
+    return StreamSet(
+        name=str(path),
+        sha256=hash_streams(streams),
+        streams=streams,
+        template=str(
+            common(rows, "template") or ("ids" if all("prompt_ids" in row for _, row in rows) else codec.template)
+        ),
+        sampling=common_sampling(path, rows),
+        target=common(rows, "target"),
+        num_too_short=len(rows) - len(streams),
+    )
+
+
+def common(rows: Sequence[tuple[int, Mapping[str, Any]]], key: str) -> str | None:
+    """What all rows say under `key`, None where they do not agree or do not say."""
+    values = {str(row.get(key)) for _, row in rows}
+    return values.pop() if len(values) == 1 and all(isinstance(row.get(key), str) for _, row in rows) else None
+
+
+def common_sampling(path: Path, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Sampling | None:
+    """The sampling settings all rows were made with, None where no row says."""
+    said = [(n, row["sampling"]) for n, row in rows if row.get("sampling") is not None]
+    told = [load(Sampling, data, f"{path}, line {n}: sampling") for n, data in said]
+    if told and (len(told) != len(rows) or len({repr(sampling) for sampling in told}) > 1):
         raise SpecError(f"stream file {path} mixes sampling settings; split it into one file for each setting")
-    sampling = samplings[0] if samplings else None
-    template = "ids" if all("prompt_ids" in row for _, row in read_jsonl(path)) else codec.template
-    return StreamSet(str(path), hash_streams(streams), streams, template, sampling, num_too_short=short)
+    return told[0] if told else None
 
 
 def select_fitting(streams: StreamSet, window: int | None, skip_long: bool) -> StreamSet:

@@ -34,7 +34,7 @@ class Plan:
         return max(self.starts) + self.width
 
 
-class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
+class SlotLayer(CacheLayerMixin):
     """Keys and values of one layer, [B, K, capacity, H], written at each row's own slots."""
 
     is_sliding = False

@@ -10,6 +10,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from codraft.core.files import atomic_folder
 from codraft.formats.hub import cache_root, fetch_model
@@ -89,7 +90,7 @@ def make_noisy(folder: Path) -> None:
     save(model.to(torch.bfloat16), transformers.AutoTokenizer.from_pretrained(source), folder)
 
 
-def perturb(model: "torch.nn.Module", scale: float, seed: int = 0) -> None:  # noqa: F821
+def perturb(model: Any, scale: float, seed: int = 0) -> None:
     """Add normal noise of `scale` times each matrix's own standard deviation, in place."""
     import torch
 
@@ -101,11 +102,11 @@ def perturb(model: "torch.nn.Module", scale: float, seed: int = 0) -> None:  # n
                 weight.add_(noise.to(weight.dtype) * (scale * weight.float().std()).to(weight.dtype))
 
 
-def save(model: "transformers.PreTrainedModel", tokenizer: object, folder: Path) -> None:  # noqa: F821
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a checkpoint folder whole or not at all."""
     with atomic_folder(folder) as part:
         model.save_pretrained(part)
-        tokenizer.save_pretrained(part)  # type: ignore[attr-defined]
+        tokenizer.save_pretrained(part)
 
 
 def link_checkpoint(source: Path, folder: Path) -> None:
@@ -126,5 +127,3 @@ EMBEDDED = {
     "demo": Embedded("smollm2-135m-instruct", "the embedded model SmolLM2-135M-Instruct", make_demo),
     "demo-noisy": Embedded("smollm2-135m-noisy", "a perturbed copy of the embedded model", make_noisy),
 }
-
-

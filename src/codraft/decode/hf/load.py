@@ -47,7 +47,9 @@ def resolve_folder(model_id: str, *, progress: bool = True) -> Path:
     path = Path(model_id).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise SpecError(f"model folder {model_id} has no config.json; name the folder that holds config.json and weights")
+            raise SpecError(
+                f"model folder {model_id} has no config.json; name the folder that holds config.json and weights"
+            )
         return path
     if path.is_file():
         raise SpecError(f"model {model_id} is a file; name the folder that holds config.json and weights")
@@ -129,7 +131,7 @@ def readable(model_id: str) -> Iterator[None]:
         yield
     except (SpecError, CapabilityError):
         raise
-    except Exception as error:  # noqa: BLE001 (their readers raise anything, bare Exception included)
+    except Exception as error:
         raise SpecError(f"cannot load model {model_id}: {first_line(error)}") from error
 
 

@@ -72,11 +72,18 @@ class HFModel:
         assert isinstance(cache, SlotCache)
         widths = [len(row) for row in tokens]
         if len(tokens) > 1 and max(widths) > LONGEST_PADDED_PASS:
-            return merge([self._pass_slots([row], cache, slice(b, b + 1), num_logits, taps) for b, row in enumerate(tokens)])
+            return merge(
+                [self._pass_slots([row], cache, slice(b, b + 1), num_logits, taps) for b, row in enumerate(tokens)]
+            )
         return self._pass_slots(tokens, cache, slice(0, len(tokens)), num_logits, taps)
 
     def _pass_slots(
-        self, tokens: Sequence[Sequence[int]], cache: SlotCache, rows: slice, num_logits: int | None, taps: Sequence[Tap]
+        self,
+        tokens: Sequence[Sequence[int]],
+        cache: SlotCache,
+        rows: slice,
+        num_logits: int | None,
+        taps: Sequence[Tap],
     ) -> PassOutput:
         counts = [len(row) for row in tokens]
         width = max(counts)
@@ -190,9 +197,18 @@ class HFModel:
         """The module whose output a tap names."""
         decoder = self.model.get_decoder()
         if tap == "final":
-            norm = next((getattr(decoder, n) for n in ("norm", "final_layernorm", "ln_f", "final_layer_norm") if hasattr(decoder, n)), None)
+            norm = next(
+                (
+                    getattr(decoder, n)
+                    for n in ("norm", "final_layernorm", "ln_f", "final_layer_norm")
+                    if hasattr(decoder, n)
+                ),
+                None,
+            )
             if norm is None:
-                raise CapabilityError(f"{self.id}: no last norm found in {type(decoder).__name__}, so 'final' cannot be tapped")
+                raise CapabilityError(
+                    f"{self.id}: no last norm found in {type(decoder).__name__}, so 'final' cannot be tapped"
+                )
             return norm
         if tap == -1:
             return self.model.get_input_embeddings()
@@ -200,7 +216,9 @@ class HFModel:
             raise ValueError(f"tap {tap} is outside -1..{self.num_layers - 1} of {self.id}")
         layers = next((getattr(decoder, n) for n in ("layers", "h", "blocks") if hasattr(decoder, n)), None)
         if layers is None:
-            raise CapabilityError(f"{self.id}: no decoder layers found in {type(decoder).__name__}, so they cannot be tapped")
+            raise CapabilityError(
+                f"{self.id}: no decoder layers found in {type(decoder).__name__}, so they cannot be tapped"
+            )
         return layers[int(tap)]
 
 

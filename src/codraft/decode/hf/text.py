@@ -24,7 +24,9 @@ class TextCodec:
         """Ids up to where the assistant's answer begins. Without a chat template, one lone message as plain text."""
         if self.raw:
             if len(messages) != 1:
-                raise SpecError(f"{where}: the model has no chat template, so a prompt must be one message; got {len(messages)}")
+                raise SpecError(
+                    f"{where}: the model has no chat template, so a prompt must be one message; got {len(messages)}"
+                )
             return list(self.tokenizer(messages[0]["content"])["input_ids"])
         return self._render(messages, where, add_generation_prompt=True)
 
@@ -34,7 +36,9 @@ class TextCodec:
             return list(self.tokenizer(messages[-1]["content"], add_special_tokens=False)["input_ids"])
         whole = self._render(messages, where, add_generation_prompt=False)
         if whole[: len(prompt_ids)] != list(prompt_ids):
-            raise SpecError(f"{where}: the chat template renders the prompt differently once answered; give token ids instead")
+            raise SpecError(
+                f"{where}: the chat template renders the prompt differently once answered; give token ids instead"
+            )
         return whole[len(prompt_ids) :]
 
     def _render(self, messages: Sequence[Message], where: str, *, add_generation_prompt: bool) -> list[int]:
@@ -42,8 +46,10 @@ class TextCodec:
             ids = self.tokenizer.apply_chat_template(
                 list(messages), tokenize=True, add_generation_prompt=add_generation_prompt, return_dict=False
             )
-        except Exception as error:  # noqa: BLE001 (templates raise whatever jinja and their authors chose)
-            raise SpecError(f"{where}: the chat template refuses these messages ({' '.join(str(error).split())[:160]})") from error
+        except Exception as error:
+            raise SpecError(
+                f"{where}: the chat template refuses these messages ({' '.join(str(error).split())[:160]})"
+            ) from error
         return list(ids)
 
     def text(self, ids: Sequence[int]) -> str:

@@ -1,0 +1,84 @@
+"""Help and version come at once: without models, and without what only models need."""
+
+import subprocess
+import sys
+
+import pytest
+
+from codraft import __version__
+from codraft.cli.main import HELP, VERBS, main
+
+# Runs `main` with the given words and names the heavy modules that it took in.
+PROBE = """
+import sys
+from codraft.cli.main import main
+code = main(sys.argv[1:])
+heavy = [name for name in ("torch", "transformers", "pydantic", "numpy") if name in sys.modules]
+print("HEAVY", heavy)
+raise SystemExit(code)
+"""
+
+
+def probe(*words: str) -> subprocess.CompletedProcess[str]:
+    """`codraft WORDS` in a fresh process."""
+    return subprocess.run(
+        [sys.executable, "-c", PROBE, *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)])
+def test_help_and_version_import_nothing_that_only_models_need(words: list[str]) -> None:
+    done = probe(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_verb_and_the_exit_codes(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (HELP, "")
+    for verb in VERBS:
+        assert f"\n  {verb} " in out
+    assert "Exit codes: 0 done, 1 a stated threshold failed, 2 usage or input error, 3 " in out
+
+
+@pytest.mark.parametrize("words", [["--version"], ["version"]])
+def test_version_is_the_packages(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr() == (f"{__version__}\n", "")
+
+
+# The flags that the contract promises, verb by verb.
+FLAGS = {
+    "accept": (
+        "--drafter --prompts --streams --save-streams --max-new-tokens --depth --temperature --top-p --top-k --seed --mode "
+        "--dtype --domains --skip-long --json"
+    ),
+    "generate": (
+        "--drafter --prompt --prompts --depth --max-new-tokens --temperature --seed --dtype --skip-long --json"
+    ),
+    "tune": "--drafter --prompts --streams --batch --depth --output --json",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verbs_help_names_every_flag_of_the_contract(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main([verb, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    words = set(out.replace(",", " ").split())
+    assert set(FLAGS[verb].split()) <= words
+    assert "-D" in words
+    assert "--no-domains" not in words
+
+
+def test_python_m_codraft_is_codraft() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "codraft", "nonsense"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("codraft: unknown verb 'nonsense'; choose one of tune, accept, generate")
