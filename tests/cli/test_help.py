@@ -52,8 +52,8 @@ def test_version_is_the_packages(words: list[str], capsys: pytest.CaptureFixture
 # The flags that the contract promises, verb by verb.
 FLAGS = {
     "accept": (
-        "--drafter --prompts --streams --save-streams --max-new-tokens --depth --temperature --top-p --top-k --seed --mode "
-        "--dtype --domains --skip-long --json"
+        "--drafter --prompts --streams --save-streams --max-new-tokens --depth --temperature --top-p --top-k --seed "
+        "--mode --dtype --domains --skip-long --json"
     ),
     "generate": (
         "--drafter --prompt --prompts --depth --max-new-tokens --temperature --seed --dtype --skip-long --json"

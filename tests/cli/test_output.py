@@ -57,12 +57,13 @@ def test_names_with_brackets_are_shown_as_they_are(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_model_dir, tmp_path / "m[" / "b]")
-    row = {"prompt_ids": [1, 2], "output_ids": [3, 4, 3, 4, 256], "category": "[/b] maths"}
+    row = {"prompt_ids": [1, 2], "output_ids": [3, 4, 3, 4, 256], "category": "[/b] maths", "target": "[/c]"}
     (tmp_path / "s.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     words = ["accept", "m[/b]", "-d", "ngram", "-D", "2", "--streams", "s.jsonl", "--domains", "--json", "r.json"]
     assert main(words) == 0
     err = capsys.readouterr().err
     assert "m[/b]: 1 streams of 1 conversations" in err
+    assert "these streams were written by [/c]: AL holds for m[/b] only" in err
     assert "[/b] maths (1 prompts): AL by D" in err
     record = read_record(tmp_path / "r.json", AcceptanceRecord)
     assert set(record.results[0].domains) == {"[/b] maths", "context 0..255"}

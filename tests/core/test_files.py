@@ -241,7 +241,7 @@ def test_text_that_is_not_UTF_8_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"cannot read .*none\.jsonl: No such file"):
         list(read_jsonl(tmp_path / "none.jsonl"))
-    with pytest.raises(SpecError, match="cannot read .*: Is a directory"):
+    with pytest.raises(SpecError, match=r"cannot read .*: Is a directory"):
         list(read_jsonl(tmp_path))
 
 

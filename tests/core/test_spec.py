@@ -21,6 +21,7 @@ from codraft.core.spec import (
     parse_drafter,
     parse_drafters,
     parse_list,
+    sampling_of,
 )
 
 
@@ -44,6 +45,11 @@ def test_options_after_the_mechanism_are_read_by_type() -> None:
     assert parse_drafter("ngram,n_max=3,occurrence=earliest,name=early") == NgramSpec(
         n_max=3, occurrence="earliest", name="early"
     )
+
+
+@pytest.mark.parametrize(("n_min", "n_max"), [(1, 64), (1, 1), (64, 64)])
+def test_the_ends_of_the_ngram_range_are_allowed(n_min: int, n_max: int) -> None:
+    assert parse_drafter(f"ngram,n_min={n_min},n_max={n_max}") == NgramSpec(n_min=n_min, n_max=n_max)
 
 
 def test_an_external_drafter_takes_its_path_after_the_colon() -> None:
@@ -86,7 +92,7 @@ def test_a_drafter_that_cannot_be_is_refused_in_words_that_name_the_slip(text: s
 
 
 def test_an_unknown_option_is_answered_with_the_options_that_can_be_given() -> None:
-    with pytest.raises(SpecError, match="known here: name, draft$"):
+    with pytest.raises(SpecError, match=r"known here: name, draft$"):
         parse_drafter("external:a,drft=sample")
 
 
@@ -166,7 +172,8 @@ def test_what_is_no_list_of_allowed_numbers_is_refused_by_name(text: str, words:
 
 def test_a_list_without_upper_limit_still_stops_at_absurd_sizes() -> None:
     with pytest.raises(SpecError, match="more than 100000"):
-        parse_list("1..999999999", "--batch", lowest=1)
+        parse_list("1..100001", "--batch", lowest=1)
+    assert len(parse_list("1..100000", "--batch", lowest=1)) == 100_000
     with pytest.raises(SpecError, match="1 and above"):
         parse_list("0", "--batch", lowest=1)
 
@@ -199,8 +206,17 @@ def test_the_ends_of_every_sampling_range_are_allowed() -> None:
     Sampling(temperature=100.0, top_p=1e-9, top_k=10**6, seed=2**63 - 1)
 
 
-def test_only_temperature_0_is_greedy() -> None:
+def test_sampling_is_none_where_nothing_was_asked_and_default_in_what_was_not() -> None:
+    assert sampling_of(None, None, None, None) is None
+    assert sampling_of(0.0, None, None, None) == Sampling()
+    assert sampling_of(None, 0.5, None, None) == Sampling(top_p=0.5)
+    assert sampling_of(None, None, 0, None) == Sampling()
+    assert sampling_of(0.7, None, 9, 3) == Sampling(temperature=0.7, top_k=9, seed=3)
+
+
+def test_only_temperature_0_is_greedy_and_that_is_the_default() -> None:
     assert Sampling().greedy
+    assert Sampling() == Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0)
     assert not Sampling(temperature=1e-6).greedy
 
 

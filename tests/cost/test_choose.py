@@ -30,23 +30,16 @@ def only(decisions: list[DecisionPoint]) -> DecisionPoint:
     return decisions[0]
 
 
-def figures(c: Candidate) -> tuple[str, int, float]:
-    return c.drafter, c.D, c.speedup
-
-
 def test_every_drafter_and_D_is_a_candidate_and_the_fastest_stands_first() -> None:
     made = only(decide([POOR, GOOD], times(), None)[0])
-    assert [figures(c) for c in made.candidates] == [
-        ("good", 1, pytest.approx(1.75 * 10 / 12)),
-        ("good", 2, pytest.approx(2.5 * 10 / 20)),
-        ("poor", 1, pytest.approx(10 / 11)),
-    ]
+    assert [(c.drafter, c.D) for c in made.candidates] == [("good", 1), ("good", 2), ("poor", 1)]
+    assert [c.speedup for c in made.candidates] == pytest.approx([1.75 * 10 / 12, 2.5 * 10 / 20, 10 / 11])
     assert made.best == made.candidates[0]
 
 
 def test_a_candidate_carries_AL_step_time_and_break_even() -> None:
     best = only(decide([GOOD], times(), None)[0]).candidates[0]
-    assert (best.AL, best.t_step_s, best.break_even_AL) == (1.75, 12.0, pytest.approx(1.2))
+    assert [best.AL, best.t_step_s, best.break_even_AL] == pytest.approx([1.75, 12.0, 1.2])
     assert (best.AL_ci95, best.speedup_ci95) == (None, None)
 
 
@@ -54,7 +47,8 @@ def test_the_interval_of_AL_becomes_the_interval_of_the_speedup() -> None:
     curve = point(1, AT_1, [(1, 0)] * 4)
     assert curve.AL_ci95 == (1.0, 1.75)
     best = only(decide([result("good", curve)], times(), None)[0]).candidates[0]
-    assert best.speedup_ci95 == (pytest.approx(10 / 12), pytest.approx(1.75 * 10 / 12))
+    assert best.speedup_ci95 is not None
+    assert list(best.speedup_ci95) == pytest.approx([10 / 12, 1.75 * 10 / 12])
 
 
 def test_nothing_is_best_where_nothing_gains() -> None:

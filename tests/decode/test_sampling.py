@@ -1,6 +1,7 @@
 """Filters and draws."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,19 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it(logits: list[float], top_p:
     assert float(plain[order[:size]].sum()) >= top_p - 1e-9 or size == 6
     assert size == 1 or float(plain[order[: size - 1]].sum()) < top_p
     torch.testing.assert_close(kept.sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])
+def test_the_nucleus_is_the_same_however_many_tokens_are_looked_at_first(
+    top_p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
+    found = []
+    for guess in (2, 50, 1024):
+        monkeypatch.setattr("codraft.decode.sampling.NUCLEUS_GUESS", guess)
+        found.append(probabilities(logits, Sampling(temperature=0.8, top_p=top_p)))
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[2])
 
 
 @given(logit_rows, st.integers(1, 6))

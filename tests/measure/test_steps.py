@@ -7,6 +7,7 @@ from codraft.drafters.ngram import NgramDrafter
 from codraft.measure.clock import Laps
 from codraft.measure.steps import EndlessTarget, WrongDrafter, contexts, session, time_steps, typical_context
 from codraft.replay.streams import TokenStream
+
 from tests.toy import ToyTarget
 
 

@@ -10,6 +10,7 @@ from codraft.decode.drafter import Unrolled
 from codraft.drafters.ngram import NgramDrafter
 from codraft.replay.measure import Logs, acceptance_probability, check_possible, curve, live, replay, result
 from codraft.replay.streams import TokenStream
+
 from tests.toy import SamplingDrafter, ToyTarget
 
 

@@ -217,7 +217,7 @@ USER = {"role": "user", "content": "hi"}
         (ids([]), "'output_ids' must be a non-empty list of token ids"),
         (ids([1], []), "'prompt_ids' must be a non-empty list of token ids"),
         (ids([1, True]), "'output_ids' must be a non-empty list of token ids"),
-        (ids([1, 2.0]), "'output_ids' must be a non-empty list of token ids"),
+        ({"prompt_ids": [1], "output_ids": [1, 2.0]}, "'output_ids' must be a non-empty list of token ids"),
         ({"prompt_ids": "1", "output_ids": [1]}, "'prompt_ids' must be a non-empty list of token ids"),
         (ids([1, VOCAB]), f"'output_ids' holds id {VOCAB}, outside the target's vocabulary of {VOCAB}"),
         (ids([1], [-1]), f"'prompt_ids' holds id -1, outside the target's vocabulary of {VOCAB}"),
@@ -284,11 +284,13 @@ def test_null_sampling_is_no_sampling(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["target", "template"])
 def test_a_word_that_all_rows_share_is_that_of_the_streams(key: str, tmp_path: Path) -> None:
-    assert getattr(read(write(tmp_path / "s.jsonl", ids([4, 0], **{key: "x"}), ids([5, 0], **{key: "x"}))), key) == "x"
-    unsaid = read(write(tmp_path / "t.jsonl", ids([4, 0])))
-    for other in ({key: "y"}, {key: None}, {}):
-        mixed = read(write(tmp_path / "s.jsonl", ids([4, 0], **{key: "x"}), ids([5, 0], **other)))
-        assert getattr(mixed, key) == getattr(unsaid, key)
+    def said(*words: dict[str, Any]) -> object:
+        return getattr(read(write(tmp_path / "s.jsonl", *({**ids([4, 0]), **word} for word in words))), key)
+
+    assert said({key: "x"}, {key: "x"}) == "x"
+    others: list[dict[str, Any]] = [{key: "y"}, {key: None}, {}]
+    for other in others:
+        assert said({key: "x"}, other) == said({}, {}) != "x"
 
 
 def stream_set(*lengths: int, sampling: Sampling | None = None) -> StreamSet:

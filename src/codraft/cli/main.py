@@ -81,6 +81,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
         exit_on_error=False,
         print_error=False,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     app.default(function)
     try:
@@ -92,7 +93,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
 
 
 def attached(argv: list[str]) -> list[str]:
-    """`--json -` and `--prompt "- a list"` as `--flag=value`: cyclopts takes any word with a hyphen in front for a flag."""
+    """`--json -` and `--prompt "- a list"` as `--flag=value`: cyclopts takes any word that begins with - for a flag."""
     words: list[str] = []
     for word in argv:
         value = word == "-" or (word.startswith("-") and any(c.isspace() for c in word))

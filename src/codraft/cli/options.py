@@ -26,7 +26,8 @@ Drafters = Annotated[
         name=["--drafter", "-d"],
         consume_multiple=False,
         negative=(),
-        help="MECHANISM[:PATH_OR_ID][,key=value...]; repeat for more. `ngram` [n_min, n_max, occurrence=earliest|latest]; "
+        help="MECHANISM[:PATH_OR_ID][,key=value...]; repeat for more. `ngram` [n_min, n_max, "
+        "occurrence=earliest|latest]; "
         "`external:MODEL` [draft=greedy|sample]; every one takes name=.",
     ),
 ]
@@ -43,7 +44,8 @@ Prompts = Annotated[
 Streams = Annotated[
     Path | None,
     Parameter(
-        help="JSONL of answers the target has written already: `prompt_ids` and `output_ids`, or `messages` that end with "
+        help="JSONL of answers the target has written already: `prompt_ids` and `output_ids`, or `messages` that "
+        "end with "
         "the assistant. Production logs will do."
     ),
 ]
@@ -55,7 +57,8 @@ Seed = Annotated[int | None, Whole, Parameter(help="Noise is a function of (seed
 Dtype = Annotated[
     str,
     Parameter(
-        help="auto, float32, bfloat16, float16 or float64. auto: the checkpoint's own, but float32 on a CPU without fast "
+        help="auto, float32, bfloat16, float16 or float64. auto: the checkpoint's own, but float32 on a CPU "
+        "without fast "
         "bfloat16."
     ),
 ]

@@ -14,8 +14,8 @@ def print_acceptance(record: AcceptanceRecord) -> None:
     """AL(D) of every drafter."""
     what = record.prompts
     console.print(
-        f"\n{escape(record.target)}: {what.num_prompts} streams of {what.num_conversations} conversations, {record.stream_tokens} "
-        f"tokens, {sampling_words(record.sampling)}, {record.mode}"
+        f"\n{escape(record.target)}: {what.num_prompts} streams of {what.num_conversations} conversations, "
+        f"{record.stream_tokens} tokens, {sampling_words(record.sampling)}, {record.mode}"
     )
     for count, why in (
         (what.skipped_long, "longer than the window"),
@@ -25,7 +25,8 @@ def print_acceptance(record: AcceptanceRecord) -> None:
             console.print(f"  left out: {count} {why}")
     if what.written_by not in (None, record.target):
         console.print(
-            f"  these streams were written by {what.written_by}: AL holds for {record.target} only if it is the same model"
+            f"  these streams were written by {escape(what.written_by)}: AL holds for {escape(record.target)} only "
+            "if it is the same model"
         )
     for result in record.results:
         table = Table(
@@ -83,7 +84,8 @@ def print_generation(record: GenerationRecord) -> None:
         tokens = len(output.output_ids)
         AL = f", AL {1 + output.accepted / output.steps:.2f}" if output.steps and record.D else ""
         console.print(
-            f"[dim]{tokens} tokens ({output.stop_reason}) in {output.seconds:.2f} s, {output.steps} steps{AL}, accepted "
+            f"[dim]{tokens} tokens ({output.stop_reason}) in {output.seconds:.2f} s, {output.steps} steps{AL}, "
+            f"accepted "
             f"{output.accepted} of {output.drafted} drafted[/dim]"
         )
     if record.skipped_long:
@@ -105,7 +107,8 @@ def print_decision(record: DecisionRecord, folder: Path) -> None:
         for guideline in point.guidelines:
             value = "" if guideline.value is None else f" -> {guideline.value}"
             console.print(
-                f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: {guideline.reason}[/dim]"
+                f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: "
+                f"{guideline.reason}[/dim]"
             )
         console.print(f"\n[bold]Verdict at B = {point.B}: {verdict(point)}[/bold]")
         for line in warnings(point):
@@ -145,7 +148,8 @@ def verdict(point: DecisionPoint) -> str:
     if best.speedup_ci95 and best.speedup_ci95[0] < 1:
         doubt = "; its interval reaches below 1, so measure more prompts before you rely on it"
     return (
-        f"{best.drafter} with D = {best.D}, predicted {best.speedup:.2f} times plain decoding (AL {best.AL:.2f}, break-even "
+        f"{best.drafter} with D = {best.D}, predicted {best.speedup:.2f} times plain decoding (AL {best.AL:.2f}, "
+        f"break-even "
         f"{best.break_even_AL:.2f}){doubt}"
     )
 
@@ -167,7 +171,8 @@ def warnings(point: DecisionPoint) -> list[str]:
         if top.speedup < 1:
             longest = max(own, key=lambda c: c.AL)
             lines.append(
-                f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), although its AL "
+                f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), "
+                f"although its AL "
                 f"reaches {longest.AL:.2f}"
             )
     return lines
@@ -180,7 +185,8 @@ def print_confirmation(record: DecisionRecord) -> None:
         return
     console.print(
         f"\nConfirmed by generating {c.num_pairs} answers with {c.drafter} at D = {c.D} and plain, in turn: measured "
-        f"[bold]{c.measured:.2f}[/bold] times ({interval(c.measured_ci95)}), predicted for these prompts {c.predicted:.2f} "
+        f"[bold]{c.measured:.2f}[/bold] times ({interval(c.measured_ci95)}), predicted for these prompts "
+        f"{c.predicted:.2f} "
         f"({c.signed_error:+.0%}); {c.plain_tokens_per_s:.1f} -> {c.drafted_tokens_per_s:.1f} tokens/s; "
         f"{c.identical_outputs} of {c.num_outputs} answers identical token for token"
     )

@@ -144,7 +144,8 @@ def parse_row(path: Path, number: int, line: str) -> dict[str, Any]:
             json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{path}, line {number}: text holds half of a surrogate pair (a character cut in two); mend or remove the line"
+            f"{path}, line {number}: text holds half of a surrogate pair (a character cut in two); mend or remove "
+            f"the line"
         ) from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, json.JSONDecodeError):

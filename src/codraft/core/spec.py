@@ -182,7 +182,7 @@ def parse_list(text: str, field: str, *, lowest: int, highest: int | None = None
             raise SpecError(f"{field} '{text}': {first}..{last} runs backwards")
         if first < lowest or (highest is not None and last > highest):
             raise SpecError(f"{field} '{text}': values must be in {lowest}{top or ' and above'}")
-        if last - first > 100_000:
+        if last - first >= 100_000:
             raise SpecError(f"{field} '{text}': more than 100000 values")
         numbers.update(range(first, last + 1))
     return sorted(numbers)

@@ -39,8 +39,8 @@ def compute_bound(by_depth: Mapping[int, TimingPoint], attention: float, shares:
         id=1,
         applies=attention < 0.5,
         value=flat[-1],
-        reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up to D = {flat[-1]}; "
-        + shares,
+        reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up "
+        f"to D = {flat[-1]}; " + shares,
     )
 
 
@@ -86,6 +86,7 @@ def mechanism(candidates: Sequence[Candidate], shares: str) -> Guideline:
         id=5,
         applies=len({c.drafter for c in candidates}) > 1,
         value=fastest.drafter,
-        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; the longest AL is "
+        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; the "
+        f"longest AL is "
         f"{longest.drafter}'s {longest.AL:.2f} at D = {longest.D}, speed-up {longest.speedup:.2f}; {shares}",
     )

@@ -6,6 +6,8 @@ from torch import Tensor
 from codraft.core.spec import Sampling
 from codraft.decode.noise import Purpose, exponentials
 
+NUCLEUS_GUESS = 1024
+
 
 def probabilities(logits_NV: Tensor, sampling: Sampling) -> Tensor:
     """[N, V] float64 distribution after temperature, then top-k, then top-p. Needs temperature > 0."""
@@ -21,10 +23,15 @@ def probabilities(logits_NV: Tensor, sampling: Sampling) -> Tensor:
 
 def nucleus(p_NV: Tensor, top_p: float) -> Tensor:
     """Keep the fewest most likely tokens whose mass reaches top_p, renormalised [Holtzman19]."""
-    sorted_NV, order_NV = p_NV.sort(dim=-1, descending=True, stable=True)
-    before_NV = sorted_NV.cumsum(-1) - sorted_NV
-    kept_NV = sorted_NV.masked_fill(before_NV >= top_p, 0.0)
-    p_NV = torch.zeros_like(p_NV).scatter_(-1, order_NV, kept_NV)
+    V = p_NV.shape[-1]
+    # A nucleus is small as a rule: look among the likeliest first, sort the whole vocabulary only if they fall short.
+    for size in (min(NUCLEUS_GUESS, V), V):
+        likely_NK, ids_NK = p_NV.topk(size, dim=-1)
+        before_NK = likely_NK.cumsum(-1) - likely_NK
+        if size == V or bool((before_NK[:, -1] >= top_p).all()):
+            break
+    kept_NK = likely_NK.masked_fill(before_NK >= top_p, 0.0)
+    p_NV = torch.zeros_like(p_NV).scatter_(-1, ids_NK, kept_NK)
     return p_NV / p_NV.sum(-1, keepdim=True)
 
 

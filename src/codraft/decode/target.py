@@ -60,7 +60,7 @@ class Target(Protocol):
         num_logits: int | None = None,
         taps: Sequence[Tap] = (),
     ) -> PassOutput:
-        """Append `tokens[b]` (ragged, at least one each) to every sequence; logits of the last `num_logits` (None: all)."""
+        """Append `tokens[b]` (ragged, at least one each); logits of the last `num_logits` of each (None: all)."""
         ...
 
 

@@ -74,7 +74,7 @@ class ExternalDrafter:
         return torch.cat(parts).cpu().numpy()
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens as the drafter can read them: an id from the target's padding becomes id 0, and drafts suffer alone."""
+        """Tokens as the drafter can read them: an id from the target's padding becomes 0; only drafts suffer."""
         size = self.model.vocab_size
         return [token if token < size else 0 for token in tokens]
 

@@ -47,7 +47,8 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SpecError(
-            f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local folder, or 'demo'"
+            f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local "
+            f"folder, or 'demo'"
         ) from error
     path = Path(folder)
     if not (path / "config.json").is_file():
@@ -56,7 +57,8 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
         found = sha256_file(path / name) if (path / name).is_file() else "no such file"
         if found != expected:
             raise SpecError(
-                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected {expected[:12]}); "
+                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected "
+                f"{expected[:12]}); "
                 f"delete {path.parents[1]} and try again"
             )
     return path

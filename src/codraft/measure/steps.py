@@ -1,8 +1,9 @@
 """T_verif, T_draft and T_sys at B sequences, context S and every D, from the real loop.
 
-T_verif and T_sys come from steps whose drafts are wrong on purpose: exactly 1 + D tokens are verified and, but for a rare
-lucky hit, one is committed, so the context hardly moves. T_draft comes from steps of the real drafter from that context. D goes
-round and round within one session, so a machine that drifts does so for all D alike; the first round only warms up.
+T_verif and T_sys come from steps whose drafts are wrong on purpose: exactly 1 + D tokens are verified and, but for a
+rare lucky hit, one is committed, so the context hardly moves. T_draft comes from steps of the real drafter from that
+context. D goes round and round within one session, so a machine that drifts does so for all D alike; the first round
+only warms up.
 """
 
 from collections.abc import Callable, Sequence

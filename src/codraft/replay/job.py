@@ -88,7 +88,7 @@ def check_positive(value: int | None, field_name: str) -> None:
 
 
 class Workbench:
-    """Target, drafters and streams of a job, each made once and only when asked for; `timings_s` says what that took."""
+    """Target, drafters and streams of a job, each made once, when first asked for; `timings_s` says what it took."""
 
     def __init__(self, job: AcceptJob, ui: Ui) -> None:
         self.job, self.ui = job, ui
@@ -125,7 +125,8 @@ class Workbench:
         made = self.streams.sampling
         if asked is not None and made is not None and sampling_dict(asked) != sampling_dict(made):
             raise SpecError(
-                f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the sampling flags"
+                f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the "
+                f"sampling flags"
             )
         return asked or made or Sampling()
 

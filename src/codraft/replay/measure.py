@@ -115,7 +115,8 @@ def check_possible(p_target: Sequence[NDArray[np.float64]]) -> None:
     impossible = sum(int((p_T == 0).sum()) for p_T in p_target)
     if impossible > MOST_IMPOSSIBLE * total:
         raise SpecError(
-            f"{impossible} of {total} stream tokens cannot come from the sampling settings given; replaying drawn drafts "
+            f"{impossible} of {total} stream tokens cannot come from the sampling settings given; replaying drawn "
+            f"drafts "
             "needs the temperature, top-p and top-k that the streams were sampled with"
         )
 

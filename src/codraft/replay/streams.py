@@ -159,7 +159,8 @@ def check_prompts(prompts: Sequence[tuple[str, Sequence[int]]], room: int, windo
         where, length = long[0]
         raise SpecError(
             f"{where}: a prompt of {length} tokens and {room} more for answer and drafts do not fit the "
-            f"model's window of {window} ({len(long)} of {len(prompts)} prompts are too long); shorten it, or use --skip-long"
+            f"model's window of {window} ({len(long)} of {len(prompts)} prompts are too long); shorten it, or use "
+            f"--skip-long"
         )
 
 
@@ -231,7 +232,8 @@ def load_streams(
             streams.append(stream)
     if not streams:
         raise SpecError(
-            f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer cut by the limit "
+            f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer cut by "
+            f"the limit "
             f"needs more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
         )
     return StreamSet(
@@ -270,7 +272,8 @@ def select_fitting(streams: StreamSet, window: int | None, skip_long: bool) -> S
         first = next(s for s in streams.streams if not fits(s.prompt_ids, len(s.output_ids), window))
         length = len(first.prompt_ids) + len(first.output_ids)
         raise SpecError(
-            f"{streams.name}: stream {first.index} has {length} tokens, more than the model's window of {window} ({dropped} of "
+            f"{streams.name}: stream {first.index} has {length} tokens, more than the model's window of {window} "
+            f"({dropped} of "
             f"{len(streams.streams)} are too long); use --skip-long to leave them out"
         )
     if not kept:
