@@ -39,8 +39,8 @@ def tune(
     """Which drafter and which D to run for a target, or "off".
 
     Measures AL(D) by replay and the step times on this machine, predicts every (drafter, D), names the best, and
-    confirms it by generating with it and without. Everything lies in the study folder; run the same command again and finished
-    parts are used again.
+    confirms it by generating with it and without. Everything lies in the study folder; run the same command again and
+    finished parts are used again.
 
         codraft tune demo
         codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 -o my-study

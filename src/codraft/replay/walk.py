@@ -43,8 +43,8 @@ def expect(
     """Expected steps when drafts are drawn: `accept_AD[p, i]` is P(draft i+1 from p accepted | the stream's token).
 
     Forward recursion over anchors: visit[p] is the chance that decoding stops at p; every outcome of a step there is
-    one weighted entry. Under rejection sampling the event is min(1, p_draft(y) / p_target(y)), independent along the chain
-    once the emitted text is given, so nothing is drawn and acceptance adds no variance.
+    one weighted entry. Under rejection sampling the event is min(1, p_draft(y) / p_target(y)), independent along the
+    chain once the emitted text is given, so nothing is drawn and acceptance adds no variance.
     """
     visit = np.zeros(len(drafted_A) + D + 2)
     visit[0] = 1.0
