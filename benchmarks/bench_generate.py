@@ -16,8 +16,9 @@ from codraft.drafters.registry import build
 from codraft.replay.prompts import load_prompts
 from common import GREEDY, REPETITIVE, finish, load, spread
 
-TOKENS = 64
+TOKENS = 48
 PAIRS = 7
+DRAFTED_PAIRS = 5
 
 
 def ours(model: HFModel, drafter: object, prompts: list[list[int]], D: int) -> tuple[float, list[list[int]]]:
@@ -71,7 +72,7 @@ def main() -> int:
     for name, prompts, least in (("mixed", mixed, 1.15), ("repetitive", repetitive, 1.5)):
         best, by_depth = compare_depths(model, drafter, prompts)
         gains, lookups = [], []
-        for i in range(PAIRS):
+        for i in range(DRAFTED_PAIRS):
             plain = ours(model, None, prompts, 0)
             drafted = ours(model, drafter, prompts, best)
             lookup = theirs(model, prompts, best)
@@ -97,7 +98,7 @@ def main() -> int:
 def compare_depths(model: HFModel, drafter: object, prompts: list[list[int]]) -> tuple[int, dict[int, float]]:
     """The fastest D of a few, each run once beside plain decoding."""
     plain, _ = ours(model, None, prompts, 0)
-    gains = {D: plain / ours(model, drafter, prompts, D)[0] for D in (2, 4, 6, 8, 12)}
+    gains = {D: plain / ours(model, drafter, prompts, D)[0] for D in (3, 5, 7, 9)}
     return max(gains, key=lambda D: gains[D]), {D: round(gain, 2) for D, gain in gains.items()}
 
 

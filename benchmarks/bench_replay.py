@@ -6,13 +6,14 @@ goes. Writing the streams is timed at the live loop's batch (1) and at the defau
 
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from codraft.core.spec import parse_drafter
 from codraft.drafters.external import ExternalDrafter
 from codraft.drafters.registry import build
-from codraft.replay.measure import live, replay
+from codraft.replay.measure import curve, live, replay
 from common import GREEDY, finish, load, show, streams
 
 DEPTHS = range(1, 9)
@@ -58,7 +59,7 @@ def main() -> int:
                 floors.append(forward_alone(drafter, [(s.prompt_ids, s.output_ids) for s in chosen]))
         replay_s = float(np.median(seconds))
         some = chosen[:: len(chosen) // LIVE_PROMPTS][:LIVE_PROMPTS]
-        short = [type(s)(**{**{k: getattr(s, k) for k in s.__slots__}, "asked": LIVE_TOKENS}) for s in some]
+        short = [replace(s, asked=min(s.asked, LIVE_TOKENS)) for s in some]
         start = time.perf_counter()
         live_logs = live(model, drafter, short, GREEDY, LIVE_DEPTHS, 1, show(f"live {name}"))
         live_s = time.perf_counter() - start
@@ -80,15 +81,7 @@ def main() -> int:
             "times_faster_with_writing_batch_8": round(live_unit / ((replay_s + written[8]) / per_token_D), 1),
             "steps_equal_live": equal,
             "us_per_position": round(replay_s / positions * 1e6, 1),
-            "AL": {
-                D: round(
-                    1
-                    + sum(log.accepted_N.sum() for log in logs.by_depth[D])
-                    / sum(len(log.accepted_N) for log in logs.by_depth[D]),
-                    3,
-                )
-                for D in DEPTHS
-            },
+            "AL": {point.D: round(point.AL, 3) for point in curve(logs, chosen)},
         }
         goals[f"{name}: 100 times with streams given"] = given >= 100
         goals[f"{name}: 15 times with writing them"] = writing >= 15

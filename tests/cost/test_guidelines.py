@@ -65,6 +65,10 @@ def test_1_applies_while_weights_are_most_of_the_bytes_and_2_and_3_from_then_on(
     assert [above[i].applies for i in (1, 2, 3)] == [False, True, True]
 
 
+def test_1_applies_where_the_shares_are_unknown() -> None:
+    assert at(1, 10_000, shape=None)[1].applies
+
+
 @pytest.mark.parametrize(("G", "first", "second"), [(1, 127, 255), (4, 31, 63), (5, 24, 50), (128, 0, 1), (200, 0, 0)])
 def test_2_and_3_fill_one_and_two_tiles_of_query_rows(G: int, first: int, second: int) -> None:
     shape = Shape(G=G, linear_params=1000, kv_elements_per_token=10, num_layers=1, tile=128)
@@ -97,6 +101,10 @@ def test_4_raises_D_while_every_step_of_it_pays() -> None:
 def test_4_stops_before_the_first_D_that_does_not_pay() -> None:
     curve = [candidate("a", 4, 3.0, 1.5), candidate("a", 1, 1.5, 1.2), candidate("a", 2, 1.6, 1.1)]
     assert at(candidates=curve)[4].value == 1
+
+
+def test_4_does_not_raise_D_for_nothing() -> None:
+    assert at(candidates=[candidate("a", 1, 1.5, 1.2), candidate("a", 2, 1.6, 1.2)])[4].value == 1
 
 
 def test_4_looks_at_the_fastest_drafter_alone() -> None:

@@ -103,6 +103,8 @@ def print_decision(record: DecisionRecord, folder: Path) -> None:
             f"\nB = {point.B}, S = {point.S}: plain decoding takes {milliseconds(point.plain['t_step_s'])} a step, "
             f"{point.plain['tokens_per_s']:.1f} tokens/s  ({record.basis['machine']}, {record.provenance.dtype})"
         )
+        if "dtype" in record.basis:
+            console.print(f"  dtype: {record.basis['dtype']} (compare with --dtype)")
         console.print(speedup_table(point))
         for guideline in point.guidelines:
             value = "" if guideline.value is None else f" -> {guideline.value}"

@@ -47,3 +47,13 @@ def read_shape(folder: Path, tile: int | None) -> Shape | None:
         num_layers=layers,
         tile=tile,
     )
+
+
+def checkpoint_dtype(folder: Path) -> str | None:
+    """The dtype that a config.json names for its weights, None where it names none."""
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    name = config.get("dtype") or config.get("torch_dtype")
+    return name if isinstance(name, str) else None

@@ -1,0 +1,1 @@
+"""The main job: one target, one workload, one folder, one verdict. Read `run.py` first."""
