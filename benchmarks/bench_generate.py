@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
-from common import GREEDY, REPETITIVE, finish, load, spread
 
 from codraft.core.spec import parse_drafter
 from codraft.decode.drafter import Drafter, Request
@@ -17,6 +16,7 @@ from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
 from codraft.drafters.registry import build
 from codraft.replay.prompts import load_prompts
+from common import GREEDY, REPETITIVE, finish, load, spread
 
 TOKENS = 48
 PAIRS = 7

@@ -245,12 +245,32 @@ def test_a_prompt_longer_than_the_window_is_named_by_line_and_count(
     (desk / "long.jsonl").write_text('{"prompt": "a"}\n' + json.dumps({"prompt": "b" * 200}) + "\n", encoding="utf-8")
     drafter = ["-d", "ngram"] if verb == "accept" else []
     sentence = complaint(
-        verb, str(tiny_model_dir), *drafter, "-p", "long.jsonl", "--max-new-tokens", "8", "--json", "r.json", after=1
+        verb,
+        str(tiny_model_dir),
+        *drafter,
+        "-p",
+        "long.jsonl",
+        "--max-new-tokens",
+        "8",
+        "--json",
+        "r.json",
+        after=1 if verb == "accept" else 0,
     )
     assert sentence.startswith("long.jsonl, line 2: a prompt of 203 tokens and ")
     assert (
         "do not fit the model's window of 128 (1 of 2 prompts are too long); shorten it, or use --skip-long" in sentence
     )
+
+
+# A prompt and an answer that fit the tiny model's window.
+SHORT = ["--prompt", "a", "--max-new-tokens", "4"]
+
+
+def test_prompts_that_are_all_too_long_are_refused_even_where_they_may_be_skipped(
+    tiny_model_dir: Path, complaint: Complaint
+) -> None:
+    sentence = complaint("generate", str(tiny_model_dir), "--prompt", "b" * 200, "--skip-long")
+    assert sentence.startswith("every prompt is too long for the window of 128")
 
 
 def copy_of(model: Path, folder: Path) -> Path:
@@ -262,12 +282,12 @@ def copy_of(model: Path, folder: Path) -> Path:
 def test_truncated_weights_are_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:
     weights = copy_of(tiny_model_dir, desk / "m") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert complaint("generate", "m", "--prompt", "a").startswith("cannot load model m: ")
+    assert complaint("generate", "m", *SHORT).startswith("cannot load model m: ")
 
 
 def test_a_folder_without_weights_is_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:
     (copy_of(tiny_model_dir, desk / "m") / "model.safetensors").unlink()
-    assert complaint("generate", "m", "--prompt", "a").startswith("cannot load model m: ")
+    assert complaint("generate", "m", *SHORT).startswith("cannot load model m: ")
 
 
 def test_a_tokenizer_that_cannot_be_read_is_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:
@@ -289,7 +309,7 @@ def test_a_drafter_of_another_vocabulary_is_refused_with_the_ids_that_differ(
 ) -> None:
     file = copy_of(tiny_model_dir, desk / "other") / "tokenizer.json"
     file.write_text(json.dumps(swapped(json.loads(file.read_text(encoding="utf-8")))), encoding="utf-8")
-    source = ["--streams", "streams.jsonl", "-D", "1"] if verb == "accept" else ["--prompt", "a"]
+    source = ["--streams", "streams.jsonl", "-D", "1"] if verb == "accept" else SHORT
     sentence = complaint(verb, str(tiny_model_dir), "-d", "external:other", *source)
     assert "drafter 'external': its tokenizer differs from the target's in 2 ids (id 3 is " in sentence
     assert "id 5 is " in sentence
@@ -306,13 +326,13 @@ def test_a_drafter_without_a_tokenizer_must_at_least_have_as_many_ids(
     config.vocab_size = 200
     with torch.random.fork_rng():
         LlamaForCausalLM(config).save_pretrained(desk / "small")
-    sentence = complaint("generate", str(tiny_model_dir), "-d", "external:small", "--prompt", "a")
+    sentence = complaint("generate", str(tiny_model_dir), "-d", "external:small", *SHORT)
     assert "drafter 'external': vocabulary of 200 against the target's 260" in sentence
 
 
 def test_drawn_drafts_need_a_drawing_target(tiny_model_dir: Path, complaint: Complaint) -> None:
     drafter = f"external:{tiny_model_dir},draft=sample"
-    sentence = complaint("generate", str(tiny_model_dir), "-d", drafter, "--prompt", "a")
+    sentence = complaint("generate", str(tiny_model_dir), "-d", drafter, *SHORT)
     assert "draft=sample needs --temperature above 0" in sentence
 
 

@@ -107,6 +107,20 @@ def test_checking_a_destination_creates_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_checking_leaves_a_folder_that_somebody_has_begun_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tempfile.TemporaryFile
+
+    def meanwhile(*args: Any, **more: Any) -> Any:
+        (tmp_path / "new" / "theirs").write_text("x")
+        return real(*args, **more)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", meanwhile)
+    check_writable(tmp_path / "new" / "deep" / "a.json")
+    assert names(tmp_path / "new") == ["theirs"]
+
+
 def test_checking_leaves_folders_and_files_that_were_there(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "a.json").write_text("old")

@@ -1,6 +1,8 @@
 """Records: what is written is what is read, and nothing unmeasured stands in them."""
 
+import errno
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,6 +277,31 @@ def test_emit_writes_to_stdout_to_a_file_or_nowhere(tmp_path: Path, capsys: pyte
     emit(record, str(tmp_path / "r.json"))
     assert (tmp_path / "r.json").read_text(encoding="utf-8") == dumps(record)
     assert capsys.readouterr() == ("", "")
+
+
+class Stdout:
+    """A standard output that fails."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def write(self, _: str) -> int:
+        raise self.error
+
+    def flush(self) -> None:
+        """Nothing was written."""
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Stdout(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(SpecError, match="cannot write stdout: the disk is full"):
+        emit(a_timing_record(), "-")
+
+
+def test_a_reader_of_stdout_that_went_away_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Stdout(BrokenPipeError()))
+    with pytest.raises(BrokenPipeError):
+        emit(a_timing_record(), "-")
 
 
 def test_a_destination_that_is_a_folder_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -253,13 +253,30 @@ def test_data_of_the_right_shape_loads() -> None:
         ({"name": "a", "inner": {"size": "big"}}, "here: inner.size='big': input should be a valid integer"),
         ({"name": 7, "inner": {"size": 3}}, "here: name=7: input should be a valid string"),
         ({"name": "a", "inner": None}, "here: inner=None: "),
-        (None, "here: None: input should be a dictionary"),
+        (None, "here: None: input should be an object"),
     ],
 )
 def test_data_of_another_shape_is_refused_by_its_dotted_path(data: dict[str, object] | None, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load(Outer, data, "here")
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("share", ["0.5", True, None])
+def test_data_of_a_looser_type_is_refused(share: object) -> None:
+    with pytest.raises(SpecError, match=f"^here: share={share!r}: input should be a valid number"):
+        load(Outer, {"name": "a", "inner": {"size": 3}, "share": share}, "here")
+
+
+def test_a_whole_number_will_do_for_a_share_and_option_strings_for_anything() -> None:
+    assert load(Outer, {"name": "a", "inner": {"size": 3}, "share": 1}, "here").share == 1.0
+    loose = load(Outer, {"name": "a", "inner": {"size": "3"}, "share": "1"}, "here", strict=False)
+    assert loose == Outer(name="a", inner=Inner(size=3), share=1.0)
+
+
+def test_a_drafter_names_the_models_it_needs() -> None:
+    assert NgramSpec().model_paths() == ()
+    assert ExternalSpec(path="a/b").model_paths() == ("a/b",)
 
 
 def test_an_unknown_key_inside_is_not_answered_with_the_keys_outside() -> None:

@@ -5,19 +5,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codraft.core.stats import NUM_RESAMPLES, Spread, bootstrap_weights, interval95
+from codraft.core.stats import FEWEST_RESAMPLES, MOST_WEIGHTS, NUM_RESAMPLES, Spread, bootstrap_weights, interval95
 
 
 @given(st.integers(1, 40))
 def test_every_resample_draws_as_many_items_as_there_are(n: int) -> None:
-    weights = bootstrap_weights(n, 50)
-    assert weights.shape == (50, n)
-    assert weights.sum(axis=1).tolist() == [n] * 50
+    weights = bootstrap_weights(n)
+    assert weights.shape == (NUM_RESAMPLES, n)
+    assert weights.sum(axis=1).tolist() == [n] * NUM_RESAMPLES
 
 
 def test_the_same_number_of_items_gives_the_same_draws() -> None:
-    assert np.array_equal(bootstrap_weights(7), bootstrap_weights(7))
-    assert bootstrap_weights(7).shape == (NUM_RESAMPLES, 7)
+    first = bootstrap_weights(7).copy()
+    bootstrap_weights.cache_clear()
+    assert np.array_equal(bootstrap_weights(7), first)
+
+
+def test_the_shared_draws_cannot_be_written_to() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        bootstrap_weights(7)[0, 0] = 3
+
+
+@pytest.mark.parametrize(
+    ("n", "resamples"),
+    [(MOST_WEIGHTS // NUM_RESAMPLES, NUM_RESAMPLES), (10_000, 400), (50_000, FEWEST_RESAMPLES)],
+)
+def test_many_items_are_drawn_less_often_but_never_too_seldom(n: int, resamples: int) -> None:
+    assert bootstrap_weights(n).shape == (resamples, n)
+    bootstrap_weights.cache_clear()
 
 
 def test_every_item_is_drawn_once_on_average_with_the_bootstraps_variance() -> None:

@@ -98,7 +98,7 @@ def test_every_timed_load_is_decided_on_its_own_times() -> None:
 
 
 def test_every_load_carries_the_five_guidelines_of_its_shape() -> None:
-    shape = Shape(G=4, linear_params=10, kv_elements_per_token=10, num_layers=1, tile=128)
+    shape = Shape(G=4, ffn_params=6, other_params=4, kv_elements_per_token=10, tile=128)
     made = only(decide([GOOD], times(), shape)[0])
     assert [g.id for g in made.guidelines] == [1, 2, 3, 4, 5]
     assert made.guidelines[1].value == 31

@@ -11,7 +11,7 @@ from codraft.models.shape import Shape
 from tests.build import candidate, timing
 
 # At B = 1, S = 100 attention reads half of the bytes; below that the weights do.
-SHAPE = Shape(G=4, linear_params=1000, kv_elements_per_token=10, num_layers=1, tile=128)
+SHAPE = Shape(G=4, ffn_params=600, other_params=400, kv_elements_per_token=10, tile=128)
 CANDIDATES = [candidate("fast", 2, 2.0, 1.6), candidate("fast", 1, 1.5, 1.4), candidate("long", 4, 3.0, 1.2)]
 
 
@@ -35,14 +35,14 @@ def test_there_are_always_five_with_ids_1_to_5(shape: Shape | None, candidates: 
     assert [g.id for g in made] == [1, 2, 3, 4, 5]
 
 
-def test_every_reason_names_the_shares_of_weights_and_attention() -> None:
+def test_every_reason_names_the_shares_of_FFN_and_attention() -> None:
     for guideline in at(1, 100).values():
-        assert "weights (FFN, projections, head) are 50% and attention 50% of the bytes read" in guideline.reason
+        assert guideline.reason.endswith("bytes read: FFN 30%, attention 50%, the rest 20%")
 
 
 def test_without_a_shape_every_reason_says_that_the_shares_are_unknown() -> None:
     for guideline in at(shape=None).values():
-        assert "shares unknown without the target's config" in guideline.reason
+        assert "FFN and attention shares are unknown" in guideline.reason
 
 
 def test_1_names_the_last_D_on_the_memory_bound_plateau() -> None:
@@ -65,23 +65,22 @@ def test_1_applies_while_weights_are_most_of_the_bytes_and_2_and_3_from_then_on(
     assert [above[i].applies for i in (1, 2, 3)] == [False, True, True]
 
 
-def test_1_applies_where_the_shares_are_unknown() -> None:
-    assert at(1, 10_000, shape=None)[1].applies
+def test_1_to_3_do_not_apply_where_the_shares_are_unknown() -> None:
+    made = at(1, 1, shape=None)
+    assert [made[i].applies for i in (1, 2, 3)] == [False] * 3
+    assert (made[1].value, made[2].value, made[3].value) == (2, None, None)
 
 
 @pytest.mark.parametrize(("G", "first", "second"), [(1, 127, 255), (4, 31, 63), (5, 24, 50), (128, 0, 1), (200, 0, 0)])
 def test_2_and_3_fill_one_and_two_tiles_of_query_rows(G: int, first: int, second: int) -> None:
-    shape = Shape(G=G, linear_params=1000, kv_elements_per_token=10, num_layers=1, tile=128)
+    shape = Shape(G=G, ffn_params=600, other_params=400, kv_elements_per_token=10, tile=128)
     made = at(shape=shape)
     assert (made[2].value, made[3].value) == (first, second)
     assert f"G = {G}, tile 128" in made[2].reason
 
 
-@pytest.mark.parametrize(
-    "shape", [None, Shape(G=4, linear_params=1, kv_elements_per_token=10, num_layers=1, tile=None)]
-)
-def test_2_and_3_do_not_apply_without_a_tile(shape: Shape | None) -> None:
-    made = at(1, 10_000, shape=shape)
+def test_2_and_3_do_not_apply_without_a_tile() -> None:
+    made = at(1, 10_000, shape=Shape(G=4, ffn_params=1, other_params=0, kv_elements_per_token=10, tile=None))
     assert [(made[i].applies, made[i].value) for i in (2, 3)] == [(False, None), (False, None)]
     assert "no query tile" in made[2].reason
 

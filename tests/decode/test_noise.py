@@ -31,11 +31,11 @@ def test_numbers_stay_strictly_inside_the_unit_interval(key: tuple[int, int, int
 
 
 def test_the_numbers_are_these_on_every_platform() -> None:
-    """Golden: Philox4x64-10 of numpy, top 53 bits, made 2026-11-29. A change would change every sampled text."""
+    """Golden: Philox4x64-10 of numpy, top 52 bits, made 2026-11-29. A change would change every sampled text."""
     assert uniforms(7, 3, 11, Purpose.TARGET, 3).tolist() == GOLDEN
 
 
-GOLDEN = [0.357208178423897, 0.8478671956123802, 0.16818225770541245]
+GOLDEN = [0.35720817842389707, 0.8478671956123803, 0.1681822577054125]
 
 
 def test_uniforms_are_uniform() -> None:

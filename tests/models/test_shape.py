@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codraft.models.shape import Shape, read_shape
+from codraft.models.shape import Shape, checkpoint_dtype, read_shape
 
 SMOLLM2 = {
     "num_attention_heads": 9,
@@ -19,6 +19,7 @@ SMOLLM2 = {
     "vocab_size": 49152,
 }
 # SmolLM2-135M has 134,515,008 parameters, of which 61 norms of 576 are not read as matrices.
+SMOLLM2_FFN = 30 * 3 * 576 * 1536
 SMOLLM2_LINEAR = 134_515_008 - 61 * 576
 
 
@@ -30,7 +31,11 @@ def folder_with(folder: Path, config: Any) -> Path:
 
 def test_the_shape_of_a_known_model_is_counted_to_the_parameter(tmp_path: Path) -> None:
     assert read_shape(folder_with(tmp_path, SMOLLM2), 128) == Shape(
-        G=3, linear_params=SMOLLM2_LINEAR, kv_elements_per_token=2 * 30 * 3 * 64, num_layers=30, tile=128
+        G=3,
+        ffn_params=SMOLLM2_FFN,
+        other_params=SMOLLM2_LINEAR - SMOLLM2_FFN,
+        kv_elements_per_token=2 * 30 * 3 * 64,
+        tile=128,
     )
 
 
@@ -40,7 +45,7 @@ def test_heads_of_a_width_of_their_own_change_attention_and_cache(tmp_path: Path
     assert plain is not None
     assert wide is not None
     assert wide.kv_elements_per_token == 2 * plain.kv_elements_per_token
-    assert wide.linear_params - plain.linear_params == 30 * 576 * 64 * (2 * 9 + 2 * 3)
+    assert wide.other_params - plain.other_params == 30 * 576 * 64 * (2 * 9 + 2 * 3)
     assert wide.tile is None
 
 
@@ -54,7 +59,7 @@ def test_without_key_value_heads_every_head_has_its_own(tmp_path: Path) -> None:
 def test_a_model_with_a_text_part_is_read_there(tmp_path: Path) -> None:
     shape = read_shape(folder_with(tmp_path, {"vision_config": {}, "text_config": SMOLLM2}), None)
     assert shape is not None
-    assert shape.linear_params == SMOLLM2_LINEAR
+    assert shape.ffn_params + shape.other_params == SMOLLM2_LINEAR
 
 
 @pytest.mark.parametrize("key", sorted(SMOLLM2.keys() - {"num_key_value_heads"}))
@@ -81,17 +86,45 @@ def test_a_folder_without_a_config_has_no_shape(tmp_path: Path) -> None:
     assert read_shape(tmp_path, 128) is None
 
 
-SHAPE = Shape(G=3, linear_params=1000, kv_elements_per_token=10, num_layers=1, tile=None)
+@pytest.mark.parametrize("key", ["num_local_experts", "n_routed_experts", "kv_lora_rank", "mamba_d_state"])
+def test_a_model_that_is_not_dense_has_no_shape(key: str, tmp_path: Path) -> None:
+    assert read_shape(folder_with(tmp_path, {**SMOLLM2, key: 8}), 128) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"dtype": "float32", "torch_dtype": "float16"}, "float32"),
+        ({"dtype": None}, None),
+        ({"dtype": 32}, None),
+        ({}, None),
+        ("{", None),
+        ("[]", None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_the_checkpoints_dtype_is_what_its_config_names(config: Any, name: str | None, tmp_path: Path) -> None:
+    assert checkpoint_dtype(folder_with(tmp_path, config)) == name
+
+
+def test_a_folder_without_a_config_names_no_dtype(tmp_path: Path) -> None:
+    assert checkpoint_dtype(tmp_path) is None
+
+
+SHAPE = Shape(G=3, ffn_params=600, other_params=400, kv_elements_per_token=10, tile=None)
 
 
 def test_attention_reads_its_cache_against_all_weights_once() -> None:
-    assert SHAPE.attention_share(1, 100) == 0.5
-    assert SHAPE.attention_share(3, 100) == 0.75
+    assert SHAPE.shares(1, 100) == (0.3, 0.5)
+    assert SHAPE.shares(1, 100)[1] == 0.5
+    assert SHAPE.shares(3, 100)[1] == 0.75
 
 
 @given(st.integers(1, 512), st.integers(1, 10**6))
 def test_more_sequences_or_more_context_raise_the_attention_share(B: int, S: int) -> None:
-    share = SHAPE.attention_share(B, S)
+    share = SHAPE.shares(B, S)[1]
     assert 0 < share < 1
-    assert SHAPE.attention_share(B + 1, S) > share
-    assert SHAPE.attention_share(B, S + 1) > share
+    assert SHAPE.shares(B + 1, S)[1] > share
+    assert SHAPE.shares(B, S + 1)[1] > share

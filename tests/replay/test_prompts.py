@@ -13,9 +13,11 @@ from codraft.replay.prompts import (
     Conversation,
     check_messages,
     conversation,
+    first_turns,
     load_prompts,
     locate,
     split_count,
+    typed_prompts,
 )
 
 
@@ -48,6 +50,20 @@ def test_a_prompt_is_one_user_message() -> None:
     assert conversation({"task_id": "H/0", "prompt": "def f():"}, "here", "1") == Conversation(
         "H/0", None, "here", ({"role": "user", "content": "def f():"},)
     )
+
+
+def test_first_turns_drop_what_follows_and_nothing_else() -> None:
+    made = conversation({"id": "a", "category": "c", "turns": ["one", "two"]}, "here", "1")
+    alone = conversation({"id": "a", "category": "c", "turns": ["one"]}, "here", "1")
+    assert first_turns([made, alone]) == [alone, alone]
+
+
+def test_typed_prompts_are_numbered_by_their_flag() -> None:
+    one, two = typed_prompts(["a", "b"])
+    assert (one.where, one.id, two.where, two.id) == ("--prompt 1", "1", "--prompt 2", "2")
+    assert prompts_of([one, two]) == ["a", "b"]
+    with pytest.raises(SpecError, match=r"^--prompt 2: 'prompt' must be a non-empty text"):
+        typed_prompts(["a", " "])
 
 
 def test_an_id_of_null_is_no_id() -> None:

@@ -119,8 +119,17 @@ def test_an_EOS_in_the_tail_leaves_what_was_asked() -> None:
     assert (stream.output_ids, stream.asked) == ([4, 5, 6, 7, 0], 2)
 
 
-def test_more_asked_than_an_ended_stream_holds_is_all_of_it() -> None:
-    assert shape([4, 5, 0], asked=10).asked == 3
+def test_more_asked_than_an_ended_stream_holds_is_kept_but_adds_no_anchor() -> None:
+    stream = shape([4, 5, 0], asked=10)
+    assert (stream.asked, stream.num_anchors()) == (10, 2)
+    assert shape([4, 5, 0], limit=10).num_anchors() == 2
+
+
+def test_an_answer_that_the_limit_cut_has_no_EOS_of_its_own() -> None:
+    stream = shape([4, 5, 6, 7, 8, 0, 9], tail=3, finish_reason="length")
+    assert (stream.output_ids, stream.asked) == ([4, 5, 6, 7, 8], 2)
+    assert shape([4, 5, 6, 7, 8], tail=3, finish_reason="length").asked == 2
+    assert shape([4, 5, 6, 0], finish_reason="stop").output_ids == [4, 5, 6, 0]
 
 
 def test_a_limit_lowers_what_is_asked_and_never_raises_it() -> None:
@@ -142,7 +151,8 @@ def test_every_asked_anchor_of_an_unended_stream_sees_its_whole_tail(
     stream = shape(output, tail=tail, asked=asked, limit=limit)
     assert stream.output_ids == output[: len(stream.output_ids)]
     assert 0 not in stream.output_ids[:-1]
-    assert stream.asked <= min(asked or 99, limit or 99, len(stream.output_ids))
+    assert stream.asked <= min(asked or 99, limit or 99)
+    assert stream.num_anchors() < len(stream.output_ids)
     if stream.output_ids[-1] != 0:
         assert stream.output_ids == output
         assert stream.asked + tail <= len(output) or stream.asked == 0
@@ -387,13 +397,18 @@ def test_over_long_prompts_are_refused_by_the_first_and_the_count_unless_skipped
 
 
 def write_all(
-    target: ToyTarget, *, turns: Sequence[Sequence[str]], progress: Progress | None = None, **more: Any
+    target: ToyTarget,
+    *,
+    turns: Sequence[Sequence[str]],
+    progress: Progress | None = None,
+    raw: bool = False,
+    **more: Any,
 ) -> StreamSet:
     """Streams of conversations with these turns; letters are taken modulo the toy's vocabulary."""
     conversations = [conversation({"turns": list(t)}, f"row {i}", str(i)) for i, t in enumerate(turns)]
     options: dict[str, Any] = {"max_new_tokens": 5, "tail": 3, "batch": 2, "window": None, **more}
     how = Writing(sampling=Sampling(), **options)
-    return write_streams(target, TextCodec(Small(target.vocab_size)), conversations, how, progress=progress)
+    return write_streams(target, TextCodec(Small(target.vocab_size), raw=raw), conversations, how, progress=progress)
 
 
 class Small(Letters):
@@ -462,6 +477,17 @@ def test_a_conversation_that_outgrows_the_window_is_refused_or_dropped_from_ther
     kept = write_all(target, turns=turns, window=27, skip_long=True)
     assert [s.index for s in kept.streams] == [0, 3]
     assert kept.num_too_long == 3
+
+
+def test_prompts_that_all_outgrow_the_window_are_refused_even_where_they_may_be_skipped() -> None:
+    with pytest.raises(SpecError, match=r"^written: every prompt is too long for the window of 9"):
+        write_all(ToyTarget(11, eos=False), turns=[["one"], ["three"]], window=9, skip_long=True)
+
+
+def test_without_a_template_first_turns_alone_are_written() -> None:
+    written = write_all(ToyTarget(300, eos=False), turns=[["one", "two"], ["three"]], raw=True)
+    assert [(s.index, s.conversation, s.turn) for s in written.streams] == [(0, "0", 0), (1, "1", 0)]
+    assert (written.streams[0].prompt_ids, written.template) == ([ord(c) for c in "one"], "raw")
 
 
 def test_progress_counts_streams_written() -> None:

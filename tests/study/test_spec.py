@@ -71,6 +71,11 @@ def test_questions_left_out_have_their_defaults(tmp_path: Path) -> None:
         ('target = "demo"\n', "'drafters' is missing"),
         ("target = 3\ndrafters = []\n", "target=3: input should be a valid string"),
         ('target = "demo"\ndrafters = []\ndepth = ["x"]\n', "depth.0='x'"),
+        (
+            'target = "demo"\ndrafters = []\nrounds = 2026-11-29\n',
+            "rounds='2026-11-29': input should be a valid integer",
+        ),
+        ('target = "demo"\ndrafters = []\nrounds = "3"\n', "rounds='3': input should be a valid integer"),
         ("target = \n", "is not valid TOML"),
         ("a = " + "[" * 5000, "is not valid TOML"),
     ],

@@ -37,7 +37,7 @@ def generate(
     codraft generate demo --prompt "Name three rivers." -d ngram -D 4
     """
     from codraft.core.errors import SpecError
-    from codraft.core.record import GenerationRecord, check_destination, emit, provenance
+    from codraft.core.record import check_destination, emit
     from codraft.core.spec import Sampling, check_depth, parse_drafters, sampling_of
 
     sampling = sampling_of(temperature, top_p, top_k, seed) or Sampling()
@@ -50,58 +50,25 @@ def generate(
     if bool(prompt) == bool(prompts):
         raise SpecError("give either --prompt TEXT or --prompts FILE[:N], one of the two")
     check_destination(json)
+    from codraft.replay.prompts import load_prompts, typed_prompts
+
+    conversations = load_prompts(prompts).conversations if prompts else typed_prompts(prompt or [])
     from codraft.cli.tables import print_generation
     from codraft.cli.ui import RichUi
-    from codraft.core.files import sha256_text
-    from codraft.decode.hf.load import check_dtype, engine_versions, load_card, load_model
-    from codraft.decode.hf.text import TextCodec
-    from codraft.drafters.registry import build
-    from codraft.replay.generate import generate as run
-    from codraft.replay.job import check_positive
-    from codraft.replay.prompts import conversation, load_prompts
-    from codraft.replay.streams import sampling_dict
+    from codraft.replay.generate import GenerateJob, run_generation
 
-    check_positive(max_new_tokens, "--max-new-tokens")
-    check_dtype(dtype)
-    if prompts:
-        conversations = load_prompts(prompts).conversations
-    else:
-        conversations = [
-            conversation({"prompt": p}, f"--prompt {i}", str(i)) for i, p in enumerate(prompt or [], start=1)
-        ]
-    ui = RichUi()
-    card = load_card(target)
-    with ui.stage(f"load {target}"):
-        built = [build(spec, card.vocab_size, card.folder, sampling, dtype) for spec in specs]
-        model = load_model(target, dtype)
-    with ui.stage("generate") as progress:
-        outputs = run(
-            model,
-            built[0] if built else None,
-            TextCodec(card.tokenizer, raw=raw),
-            conversations,
-            sampling,
-            D=D,
-            max_new_tokens=max_new_tokens,
-            skip_long=skip_long,
-            progress=progress,
-        )
-    record = GenerationRecord(
-        schema=GenerationRecord.SCHEMA,
-        provenance=provenance(
-            engine=engine_versions(),
-            input_hashes={"prompts": sha256_text(repr([output.prompt_ids for output in outputs]))},
-            dtype=model.dtype,
-            device=model.device,
-            seeds=(sampling.seed,),
-        ),
+    job = GenerateJob(
         target=target,
-        drafter=built[0].info if built else None,
+        conversations=conversations,
+        drafter=specs[0] if specs else None,
         D=D,
-        sampling=sampling_dict(sampling),
-        skipped_long=sum(c.num_turns for c in conversations) - len(outputs) or None,
-        outputs=outputs,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        dtype=dtype,
+        skip_long=skip_long,
+        raw=raw,
     )
+    record = run_generation(job, RichUi())
     print_generation(record)
     emit(record, json)
     return 0

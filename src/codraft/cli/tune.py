@@ -47,12 +47,12 @@ def tune(
     """
     from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
-    from codraft.core.spec import parse_drafters, parse_list, sampling_of
+    from codraft.core.spec import MAX_DEPTH, parse_drafters, parse_list, sampling_of
 
     sampling_of(temperature, top_p, top_k, seed)
     chosen = drafter or (["ngram", "external:demo-noisy"] if target == "demo" else ["ngram"])
     parse_drafters(chosen)
-    depths = parse_list(depth, "--depth", lowest=0, highest=64)
+    depths = parse_list(depth, "--depth", lowest=0, highest=MAX_DEPTH)
     batches = parse_list(batch, "--batch", lowest=1)
     for name, value in (
         ("--rounds", rounds),

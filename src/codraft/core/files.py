@@ -73,7 +73,17 @@ def check_writable(path: Path) -> None:
         raise SpecError(write_failure(path, error)) from error
     finally:
         if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+            remove_empty(path.parent, made)
+
+
+def remove_empty(folder: Path, top: Path) -> None:
+    """Remove `folder` and its parents up to `top`, as far as they are empty: somebody may be using them already."""
+    with suppress(OSError):
+        while True:
+            folder.rmdir()
+            if folder == top:
+                return
+            folder = folder.parent
 
 
 def missing_ancestor(folder: Path) -> Path | None:

@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from codraft import __version__
 from codraft.core.acceptance import CurvePoint
 from codraft.core.errors import SpecError
-from codraft.core.files import atomic_write, check_writable, sha256_text
+from codraft.core.files import atomic_write, check_writable, sha256_text, write_failure
 from codraft.core.spec import load
 
 R = TypeVar("R", bound="Record")
@@ -362,8 +362,13 @@ def write_record(record: Record, path: Path) -> None:
 def emit(record: Record, destination: str | None) -> None:
     """Write to `--json PATH` or `-` (stdout); nothing where it was not asked."""
     if destination == "-":
-        sys.stdout.write(dumps(record))
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(dumps(record))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise SpecError(write_failure(Path("stdout"), error)) from error
     elif destination is not None:
         write_record(record, Path(destination))
 
@@ -391,8 +396,3 @@ def read_record(path: Path, kind: type[R]) -> R:
 def hash_of(value: Any) -> str:
     """Short hash of JSON data: equal inputs, equal hash."""
     return sha256_text(json.dumps(to_json(value), sort_keys=True))[:16]
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """A spec dataclass as plain data."""
-    return asdict(value)

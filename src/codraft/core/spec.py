@@ -1,8 +1,9 @@
 """What a user asks for, as plain frozen dataclasses, and the strict loading of them.
 
-Only this module and `record.py` know pydantic: extras are forbidden, so a misspelt key is an error that names itself.
+Only this module knows pydantic: extras are forbidden, so a misspelt key is an error that names itself.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,10 @@ class NgramSpec:
     n_max: int = 4
     occurrence: Literal["earliest", "latest"] = "latest"
 
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded: none."""
+        return ()
+
     def __post_init__(self) -> None:
         if not 1 <= self.n_min <= self.n_max <= 64:
             raise SpecError(f"ngram needs 1 <= n_min <= n_max <= 64; got n_min={self.n_min}, n_max={self.n_max}")
@@ -80,6 +85,10 @@ class ExternalSpec:
     name: str = "external"
     draft: Literal["greedy", "sample"] = "greedy"
 
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded."""
+        return (self.path,)
+
 
 DrafterSpec = NgramSpec | ExternalSpec
 DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[ExternalSpec]] = {
@@ -93,12 +102,17 @@ def options_of(spec: DrafterSpec) -> dict[str, Any]:
     return {key: value for key, value in asdict(spec).items() if key not in ("mechanism", "name", "path")}
 
 
-def load(kind: type[T], data: Any, where: str) -> T:
-    """`data` (parsed TOML or JSON, or option strings) as a `kind`; unknown keys and wrong types are SpecErrors."""
+def load(kind: type[T], data: Any, where: str, *, strict: bool = True) -> T:
+    """`data` (parsed TOML or JSON) as a `kind`; unknown keys and wrong types are SpecErrors.
+
+    `strict=False` is for option strings, where "3" may stand for 3.
+    """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     try:
         kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+        if strict:
+            return TypeAdapter(kind).validate_json(json.dumps(data, default=str), strict=True)
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         raise SpecError(f"{where}: {first_problem(error.errors()[0], kind)}") from error
@@ -144,7 +158,7 @@ def parse_drafter(text: str) -> DrafterSpec:
         raise SpecError(f"drafter '{text}': {mechanism} takes no model; write {mechanism}[,key=value...]")
     if "name" in options and not re.fullmatch(r"[\w.+-]{1,64}", options["name"]):
         raise SpecError(f"drafter '{text}': name must be 1 to 64 letters, digits or any of . _ + -")
-    return load(kind, options, f"drafter '{text}'")
+    return load(kind, options, f"drafter '{text}'", strict=False)
 
 
 def parse_drafters(texts: Sequence[str]) -> list[DrafterSpec]:

@@ -2,17 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 NUM_RESAMPLES = 2000
+FEWEST_RESAMPLES = 200
+# Multiplicities held at once: 32 MB.
+MOST_WEIGHTS = 4_000_000
 
 
-def bootstrap_weights(n: int, resamples: int = NUM_RESAMPLES) -> NDArray[np.float64]:
-    """[R, n] multiplicities of n items drawn n times with replacement; the same n gives the same draws [Efron79]."""
-    rng = np.random.default_rng(0)
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
+@lru_cache(maxsize=2)
+def bootstrap_weights(n: int) -> NDArray[np.float64]:
+    """[R, n] multiplicities of n items drawn n times with replacement; the same n gives the same draws [Efron79].
+
+    R is 2000, and less for many items, whose interval is narrow anyway. The array is shared: read only.
+    """
+    resamples = max(FEWEST_RESAMPLES, min(NUM_RESAMPLES, MOST_WEIGHTS // n))
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
+    weights.setflags(write=False)
+    return weights
 
 
 def interval95(values: NDArray[np.float64]) -> tuple[float, float]:

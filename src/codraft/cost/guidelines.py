@@ -1,7 +1,6 @@
 """The five guidelines of the co-design article [NVIDIA26] at one load: is the premise met, what value, and why."""
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 
 from codraft.core.record import Candidate, Guideline, TimingPoint
 from codraft.models.shape import Shape
@@ -15,12 +14,10 @@ def guidelines(
 ) -> list[Guideline]:
     """All five, each with its reason; shares are of bytes read in a plain pass."""
     if shape is None:
-        shares, attention = "FFN and attention shares unknown without the target's config", 0.0
+        attention, shares = None, "FFN and attention shares are unknown: the config is not that of a dense transformer"
     else:
-        attention = shape.attention_share(B, S)
-        shares = (
-            f"weights (FFN, projections, head) are {1 - attention:.0%} and attention {attention:.0%} of the bytes read"
-        )
+        ffn, attention = shape.shares(B, S)
+        shares = f"bytes read: FFN {ffn:.0%}, attention {attention:.0%}, the rest {1 - ffn - attention:.0%}"
     return [
         compute_bound(by_depth, attention, shares),
         *tile_rules(attention, shape, shares),
@@ -29,26 +26,32 @@ def guidelines(
     ]
 
 
-def compute_bound(by_depth: Mapping[int, TimingPoint], attention: float, shares: str) -> Guideline:
-    """1: draft up to where verification leaves the memory-bound plateau."""
+def compute_bound(by_depth: Mapping[int, TimingPoint], attention: float | None, shares: str) -> Guideline:
+    """1: draft up to where verification leaves the memory-bound plateau; said of GEMMs, not of attention."""
     plain = by_depth[0].t_verif_s
-    flat = list(takewhile(lambda D: by_depth[D].t_verif_s <= PLATEAU * plain, sorted(by_depth)))
+    flat = 0
+    for D, point in sorted(by_depth.items()):
+        if point.t_verif_s > PLATEAU * plain:
+            break
+        flat = D
     top = max(by_depth)
     grown = by_depth[top].t_verif_s / plain
     return Guideline(
         id=1,
-        applies=attention < 0.5,
-        value=flat[-1],
-        reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up "
-        f"to D = {flat[-1]}; " + shares,
+        applies=attention is not None and attention < 0.5,
+        value=flat,
+        reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up to "
+        f"D = {flat}; {shares}",
     )
 
 
-def tile_rules(attention: float, shape: Shape | None, shares: str) -> list[Guideline]:
+def tile_rules(attention: float | None, shape: Shape | None, shares: str) -> list[Guideline]:
     """2 and 3: fill the attention kernel's tile of query rows, G * (1 + D)."""
-    if shape is None or shape.tile is None:
+    if shape is None or attention is None:
+        return [Guideline(id=i, applies=False, reason=shares) for i in (2, 3)]
+    if shape.tile is None:
         why = f"this device's attention kernel has no query tile; {shares}"
-        return [Guideline(id=2, applies=False, reason=why), Guideline(id=3, applies=False, reason=why)]
+        return [Guideline(id=i, applies=False, reason=why) for i in (2, 3)]
     first = max(0, shape.tile // shape.G - 1)
     why = f"G = {shape.G}, tile {shape.tile} (the article's, not measured here); {shares}"
     return [

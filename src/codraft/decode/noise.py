@@ -22,7 +22,7 @@ class Purpose(IntEnum):
 def uniforms(seed: int, stream: int, position: int, purpose: Purpose, size: int) -> NDArray[np.float64]:
     """[size] numbers, uniform and strictly inside (0, 1)."""
     bits = np.random.Philox(key=[seed, purpose], counter=[0, position, stream, 0]).random_raw(size)
-    numbers: NDArray[np.float64] = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    numbers: NDArray[np.float64] = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     return numbers
 
 

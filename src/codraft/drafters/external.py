@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from codraft.core.record import DrafterInfo
-from codraft.core.spec import ExternalSpec, Sampling, options_of
+from codraft.core.spec import MAX_DEPTH, ExternalSpec, Sampling, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.noise import Purpose
 from codraft.decode.sampling import draw, probabilities
@@ -92,7 +92,7 @@ class ExternalDrafter:
 
     def prefill(self, requests: Sequence[Request], anchors: Sequence[int], features: Features) -> None:
         """Read the prompts; the anchor is fed with the first proposal."""
-        room = max(len(r.prompt_ids) + r.max_new_tokens for r in requests) + 2 * 64
+        room = max(len(r.prompt_ids) + r.max_new_tokens for r in requests) + 2 * MAX_DEPTH
         self._cache = self.model.new_cache(len(requests), room)
         self.model.forward([self._known(r.prompt_ids) for r in requests], self._cache, num_logits=1)
         self._streams = [r.index for r in requests]

@@ -90,6 +90,14 @@ def time_steps(
     progress: Progress | None = None,
 ) -> list[TimingPoint]:
     """A timing point for each D at (B, S); `rounds` samples each after one round of warm-up."""
+    room = session_room(depths, rounds) + max(depths) + 1
+    if target.window is not None and S + room > target.window:
+        S = target.window - room
+        if S < 2:
+            raise SpecError(
+                f"timing D up to {max(depths)} in {rounds} rounds takes {room} tokens, and the model's window is "
+                f"{target.window}; ask for fewer D (--depth) or fewer --rounds"
+            )
     done, total = 0, (rounds + 1) * (1 + len(drafters))
 
     def tick() -> None:
@@ -130,6 +138,11 @@ def time_steps(
     return points
 
 
+def session_room(depths: Sequence[int], rounds: int) -> int:
+    """Tokens a session may commit: every step may accept everything, and no EOS ends a timing run."""
+    return (rounds + 1) * sum(1 + D for D in depths) + 1
+
+
 def session(
     target: Target,
     drafter: Drafter,
@@ -140,8 +153,7 @@ def session(
     tick: Callable[[], None],
 ) -> dict[int, list[dict[str, float]]]:
     """Laps of `rounds` steps at each D, taken in turn after one untimed round."""
-    # Room for every step to accept everything; no EOS ends a timing run.
-    room = (rounds + 1) * sum(1 + D for D in depths) + 1
+    room = session_room(depths, rounds)
     requests = [Request(b, prompt, room) for b, prompt in enumerate(prompts)]
     laps = Laps(target.device)
     batch = Batch.prefill(EndlessTarget(target), drafter, requests, sampling, max(depths), laps)

@@ -11,15 +11,31 @@ class Shape:
     """What the guidelines need of target and device. `tile` is the attention kernel's, None where it has none."""
 
     G: int
-    linear_params: int
+    ffn_params: int
+    other_params: int
     kv_elements_per_token: int
-    num_layers: int
     tile: int | None
 
-    def attention_share(self, B: int, S: int) -> float:
-        """Share of the bytes of a decode pass that attention reads: its cache, against all weights once."""
+    def shares(self, B: int, S: int) -> tuple[float, float]:
+        """(FFN, attention) shares of the bytes a plain pass reads: every weight once, each sequence's cache once.
+
+        Cache and weights count alike, as if of one dtype.
+        """
         cache = B * S * self.kv_elements_per_token
-        return cache / (cache + self.linear_params)
+        total = cache + self.ffn_params + self.other_params
+        return self.ffn_params / total, cache / total
+
+
+# Experts, compressed keys and recurrent layers read other bytes than the dense formula says.
+NOT_DENSE = (
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "kv_lora_rank",
+    "linear_num_key_heads",
+    "conv_L_cache",
+    "mamba_d_state",
+)
 
 
 def read_shape(folder: Path, tile: int | None) -> Shape | None:
@@ -27,6 +43,8 @@ def read_shape(folder: Path, tile: int | None) -> Shape | None:
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config") or config
+        if any(key in config for key in NOT_DENSE):
+            return None
         heads, layers, width = (
             config["num_attention_heads"],
             config["num_hidden_layers"],
@@ -42,9 +60,9 @@ def read_shape(folder: Path, tile: int | None) -> Shape | None:
         return None
     return Shape(
         G=G,
-        linear_params=layers * (attention + ffn) + head,
+        ffn_params=layers * ffn,
+        other_params=layers * attention + head,
         kv_elements_per_token=2 * layers * kv_heads * head_dim,
-        num_layers=layers,
         tile=tile,
     )
 
@@ -53,7 +71,7 @@ def checkpoint_dtype(folder: Path) -> str | None:
     """The dtype that a config.json names for its weights, None where it names none."""
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        name = config.get("dtype") or config.get("torch_dtype")
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    name = config.get("dtype") or config.get("torch_dtype")
     return name if isinstance(name, str) else None

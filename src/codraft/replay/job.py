@@ -16,11 +16,11 @@ from codraft.core.errors import SpecError
 from codraft.core.record import AcceptanceRecord, AcceptanceResult, PromptsInfo, provenance
 from codraft.core.spec import DrafterSpec, Sampling
 from codraft.decode.drafter import Drafter
-from codraft.decode.hf.load import Card, engine_versions, load_card, load_model
+from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.model import HFModel
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.registry import build
-from codraft.replay.measure import live, replay, result
+from codraft.replay.measure import live, reads_target, replay, result
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import (
     StreamSet,
@@ -32,6 +32,7 @@ from codraft.replay.streams import (
 )
 
 Mode = Literal["replay", "live", "engine"]
+DEFAULT_NEW_TOKENS = 128
 
 
 class StageProgress(Protocol):
@@ -144,11 +145,7 @@ class Workbench:
     @cached_property
     def window(self) -> int | None:
         """The shortest context window of target and drafters."""
-        cards = [
-            self.card,
-            *(load_card(spec.path) for spec in self.job.drafters if spec.mechanism == "external"),
-        ]
-        return min((card.window for card in cards if card.window is not None), default=None)
+        return shortest_window(self.card, [path for spec in self.job.drafters for path in spec.model_paths()])
 
     @property
     def tail(self) -> int:
@@ -185,9 +182,6 @@ class Workbench:
         return written
 
 
-DEFAULT_NEW_TOKENS = 128
-
-
 def measure(bench: Workbench) -> AcceptanceRecord:
     """AL(D) of every drafter of the job, by replay or live."""
     job = bench.job
@@ -196,7 +190,7 @@ def measure(bench: Workbench) -> AcceptanceRecord:
     if not usable:
         raise SpecError("no stream is longer than one token, so there is no step to measure; raise --max-new-tokens")
     drafters = bench.drafters
-    if job.mode == "live" or any(drafter.taps or drafter.draft_kind == "dense" for drafter in drafters):
+    if job.mode == "live" or any(reads_target(drafter) for drafter in drafters):
         bench.target  # noqa: B018 (load now, so that wall_s is measuring alone)
     start = time.perf_counter()
     results: list[AcceptanceResult] = []
@@ -205,7 +199,7 @@ def measure(bench: Workbench) -> AcceptanceRecord:
             if job.mode == "live":
                 logs = live(bench.target, drafter, usable, bench.sampling, job.depths, job.batch, progress)
             else:
-                target = bench.target if drafter.taps or drafter.draft_kind == "dense" else None
+                target = bench.target if reads_target(drafter) else None
                 logs = replay(target, drafter, usable, bench.sampling, bench.card.eos_ids, job.depths, progress)
             results.append(result(drafter, logs, usable, domains=job.domains))
     wall = time.perf_counter() - start
@@ -215,7 +209,7 @@ def measure(bench: Workbench) -> AcceptanceRecord:
             engine=engine_versions(),
             input_hashes={"streams": streams.sha256},
             dtype=dtype_of(bench, drafters),
-            device=device_of(bench),
+            device=device_label(),
             seeds=(bench.sampling.seed,),
         ),
         target=job.target,
@@ -236,14 +230,6 @@ def dtype_of(bench: Workbench, drafters: Sequence[Drafter]) -> str | None:
         return bench.target.dtype
     models = [getattr(drafter, "model", None) for drafter in drafters]
     return next((str(model.dtype) for model in models if model is not None), None)
-
-
-def device_of(bench: Workbench) -> str:
-    """Where the passes ran; the CPU where no model did."""
-    if "target" in bench.__dict__:
-        return bench.target.device
-    models = [getattr(drafter, "model", None) for drafter in bench.drafters]
-    return next((str(model.device) for model in models if model is not None), "cpu")
 
 
 def prompts_info(streams: StreamSet) -> PromptsInfo:

@@ -36,6 +36,11 @@ class Logs:
     timings_s: dict[str, float] = field(default_factory=dict)
 
 
+def reads_target(drafter: Drafter) -> bool:
+    """Whether replaying it takes a pass of the target over the streams: for features, or for p_target."""
+    return bool(drafter.taps) or drafter.draft_kind == "dense"
+
+
 def replay(
     target: Target | None,
     drafter: Drafter,
@@ -47,7 +52,7 @@ def replay(
 ) -> Logs:
     """Steps at every D, without decoding. The target passes over the streams only where the drafter needs it."""
     dense = drafter.draft_kind == "dense"
-    needs_target = bool(drafter.taps) or dense
+    needs_target = reads_target(drafter)
     clock = {"target_pass": 0.0, "drafter_pass": 0.0, "walk": 0.0}
     logs: dict[int, list[StepLog]] = {D: [] for D in depths}
     seen: list[NDArray[np.float64]] = []
@@ -60,7 +65,6 @@ def replay(
             p_target_T, features = target_pass(target, stream, sampling, drafter.taps)
             if dense and p_target_T is not None:
                 seen.append(p_target_T)
-                check_possible(seen)
         clock["target_pass"] += time.perf_counter() - start
         for D in [max(depths)] if drafter.prefix_stable else depths:
             start = time.perf_counter()
@@ -73,6 +77,7 @@ def replay(
             clock["walk"] += time.perf_counter() - unrolled_at
         if progress:
             progress(done, len(streams))
+    check_possible(seen)
     if not needs_target:
         del clock["target_pass"]
     return Logs(logs, dense, clock)
@@ -164,7 +169,7 @@ def live(
     for D in depths:
         for first in range(0, len(streams), batch):
             group = streams[first : first + batch]
-            requests = [stream.request(stream.num_anchors() + 1) for stream in group]
+            requests = [stream.request(stream.asked) for stream in group]
             logs[D] += [StepLog.of(s.steps) for s in decode(target, drafter, requests, sampling, D)]
             done += len(group)
             if progress:

@@ -45,6 +45,11 @@ class PromptSet:
     conversations: list[Conversation]
 
 
+def first_turns(conversations: Sequence[Conversation]) -> list[Conversation]:
+    """Without follow-ups: all that a model without a chat template can be asked."""
+    return [replace(c, followups=()) for c in conversations]
+
+
 def load_prompts(sources: list[str]) -> PromptSet:
     """`NAME_OR_FILE[:N]` each; N takes that many rows, spread evenly over the file."""
     if not sources:
@@ -61,6 +66,11 @@ def separate(conversations: Sequence[Conversation]) -> list[Conversation]:
         c if places.setdefault(c.id, c.where) == c.where else replace(c, id=f"{c.id} ({c.where})")
         for c in conversations
     ]
+
+
+def typed_prompts(texts: Sequence[str]) -> list[Conversation]:
+    """Prompts typed on the command line."""
+    return [conversation({"prompt": text}, f"--prompt {i}", str(i)) for i, text in enumerate(texts, start=1)]
 
 
 def load_one(source: str) -> list[Conversation]:

@@ -19,7 +19,7 @@ from codraft.decode.drafter import Request
 from codraft.decode.hf.text import TextCodec
 from codraft.decode.loop import Stream, decode
 from codraft.decode.target import Target
-from codraft.replay.prompts import Conversation, Message, check_messages
+from codraft.replay.prompts import Conversation, Message, check_messages, first_turns
 
 Progress = Callable[[int, int], None]
 
@@ -86,7 +86,7 @@ class Writing:
         return self.max_new_tokens + self.tail
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Dialogue:
     """A conversation in the making; `first_index` numbers its first stream, which keys the noise."""
 
@@ -112,7 +112,12 @@ def write_streams(
     name: str = "written",
     progress: Progress | None = None,
 ) -> StreamSet:
-    """Let the target write every turn by plain decoding; a turn sees the target's own earlier answers."""
+    """Let the target write every turn by plain decoding; a turn sees the target's own earlier answers.
+
+    Without a chat template only first turns are written.
+    """
+    if codec.raw:
+        conversations = first_turns(conversations)
     starts = np.cumsum([0, *(c.num_turns for c in conversations)]).tolist()
     open_now = [Dialogue(c, i, list(c.opening), []) for c, i in zip(conversations, starts[:-1], strict=True)]
     written: list[TokenStream] = []
@@ -131,6 +136,10 @@ def write_streams(
                 progress(len(written), starts[-1] - skipped)
         turn += 1
         open_now = [d for d in fitting if turn < d.source.num_turns]
+    if not written:
+        raise SpecError(
+            f"{name}: every prompt is too long for the window of {how.window}; shorten them or --max-new-tokens"
+        )
     written.sort(key=lambda stream: stream.index)
     return StreamSet(name, hash_streams(written), written, codec.template, how.sampling, num_too_long=skipped)
 
@@ -315,15 +324,17 @@ def shape_stream(
 ) -> TokenStream:
     """Cut at the first EOS, and settle which tokens were asked for and which are tail."""
     end = next((i for i, token in enumerate(output_ids) if token in eos_ids), None)
-    if end is not None:
+    if row.get("finish_reason") == "length":
+        # The answer was cut; an end-of-turn token behind it is the chat template's, not the model's.
+        output_ids, end = output_ids[:end], None
+    elif end is not None:
         output_ids = output_ids[: end + 1]
     asked = row.get("asked")
     if asked is not None and (type(asked) is not int or asked < 1):
         raise SpecError(f"{where}: 'asked' must be a whole number of output tokens, at least 1; got {asked!r}")
-    known = len(output_ids) if end is not None else max(len(output_ids) - tail, 0)
     limits = [limit for limit in (asked, max_new_tokens) if limit is not None]
-    # An ended stream is known to its end; else the last D_max tokens serve as tail only.
-    wanted = min([*limits, known]) if end is None else min([*limits, len(output_ids)])
+    # An ended stream is known to its end, whatever was asked; else the last D_max tokens serve as tail only.
+    wanted = min([*limits, max(len(output_ids) - tail, 0)]) if end is None else min(limits, default=len(output_ids))
     return TokenStream(
         index=row["index"] if type(row.get("index")) is int and 0 <= row["index"] < 2**63 else number - 1,
         conversation=next((str(row[key]) for key in ("conversation", "id") if row.get(key) is not None), str(number)),

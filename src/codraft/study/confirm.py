@@ -36,7 +36,9 @@ def confirm(
     for i, stream in enumerate(streams):
         request = stream.request(stream.num_anchors() + 1)
         order = (None, drafter) if i % 2 == 0 else (drafter, None)
-        outputs = {which is None: generate_one(target, which, codec, request, sampling, D if which else 0) for which in order}
+        outputs = {
+            which is None: generate_one(target, which, codec, request, sampling, D if which else 0) for which in order
+        }
         pairs.append((outputs[True], outputs[False]))
         if progress:
             progress(i + 1, len(streams))

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from codraft import __version__
 from codraft.core.acceptance import Acceptance
 from codraft.core.errors import SpecError
 from codraft.core.files import check_writable, sha256_file, sha256_text
@@ -28,17 +29,19 @@ from codraft.core.record import (
 from codraft.core.spec import check_depth, parse_drafters
 from codraft.cost.choose import decide
 from codraft.cost.step import StepTimes, speedup, times_at
-from codraft.decode.hf.load import engine_versions, resolve_folder
+from codraft.decode.hf.load import device_label, engine_versions, resolve_folder, resolved_dtype
 from codraft.measure.steps import time_steps, typical_context
 from codraft.models.shape import checkpoint_dtype, read_shape
 from codraft.replay.job import AcceptJob, Ui, Workbench, measure
-from codraft.replay.measure import replay
+from codraft.replay.measure import reads_target, replay
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import TokenStream, save_streams
 from codraft.study.confirm import confirm
-from codraft.study.spec import NEW_TOKENS, StudySpec, write_study
+from codraft.study.spec import NEW_TOKENS, StudySpec, read_study, write_study
 
 R = TypeVar("R", bound=Record)
+# Query rows of the attention kernel's tile on the GPUs of the co-design article [NVIDIA26].
+ARTICLE_TILE = 128
 
 
 class Study:
@@ -61,32 +64,50 @@ class Study:
         check_writable(self.folder / "study.toml")
         self.resolved = resolve_folder(self.spec.target)
         inputs = self.inputs()
+        self.announce_changes()
         write_study(self.spec, self.folder / "study.toml")
         bench = self.workbench(inputs)
         acceptance = self.cached("acceptance", AcceptanceRecord, inputs, lambda key: self.accept(bench, key))
         # Times hold for the machine and the software they were taken with; a copied folder is timed anew.
-        here = {**inputs, "rounds": self.spec.rounds, "machine": machine("cpu"), "engine": engine_versions()}
+        here = {**inputs, "rounds": self.spec.rounds, "machine": machine(device_label())}
         timing = self.cached("timing", TimingRecord, here, lambda key: self.time(bench, key))
         based_on = {
             "confirm_prompts": self.spec.confirm_prompts,
             "acceptance": hash_of(acceptance.results),
             "timing": hash_of(timing),
         }
-        return self.cached("decision", DecisionRecord, based_on, lambda key: self.decide(bench, acceptance, timing, key))
+        return self.cached(
+            "decision", DecisionRecord, based_on, lambda key: self.decide(bench, acceptance, timing, key)
+        )
+
+    def announce_changes(self) -> None:
+        """Say what this run asks differently from the last one in the same folder."""
+        path = self.folder / "study.toml"
+        if path.exists():
+            before, now = asdict(read_study(path)), asdict(self.spec)
+            changed = [f"{key} {before[key]} -> {now[key]}" for key in now if before[key] != now[key]]
+            if changed:
+                with self.ui.stage(f"this study was asked something else before: {'; '.join(changed)}"):
+                    pass
 
     def inputs(self) -> dict[str, Any]:
         """Everything the measurements depend on, as plain data."""
         spec = self.spec
-        workload = {"streams": sha256_file(Path(spec.streams))} if spec.streams else {"prompts": load_prompts(spec.prompts).sha256}
+        workload = (
+            {"streams": sha256_file(Path(spec.streams))}
+            if spec.streams
+            else {"prompts": load_prompts(spec.prompts).sha256}
+        )
         return {
             "target": [spec.target, fingerprint(self.resolved)],
             "drafters": [asdict(d) for d in self.drafter_specs],
-            "models": [fingerprint(resolve_folder(d.path)) for d in self.drafter_specs if d.mechanism == "external"],
+            "models": [fingerprint(resolve_folder(path)) for d in self.drafter_specs for path in d.model_paths()],
             **workload,
             "max_new_tokens": spec.max_new_tokens,
             "depths": self.depths,
             "sampling": None if self.sampling is None else asdict(self.sampling),
-            "dtype": spec.dtype,
+            "dtype": resolved_dtype(self.resolved, spec.dtype),
+            "software": {"codraft": __version__, **engine_versions()},
             "skip_long": spec.skip_long,
         }
 
@@ -107,7 +128,9 @@ class Study:
         )
         if spec.streams:
             return Workbench(job, self.ui)
+        # Drafters bear on what is written through their windows alone.
         written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
+        written_from["window"] = Workbench(job, self.ui).window
         path = self.folder / f"streams-{hash_of(written_from)}.jsonl"
         if not path.exists():
             bench = Workbench(job, self.ui)
@@ -157,18 +180,16 @@ class Study:
                 engine=engine_versions(),
                 input_hashes={"inputs": key, "streams": bench.streams.sha256},
                 dtype=target.dtype,
-                device=target.device,
+                device=device_label(),
                 seeds=(bench.sampling.seed,),
             ),
             target=self.spec.target,
             points=points,
         )
 
-    def decide(
-        self, bench: Workbench, acceptance: AcceptanceRecord, timing: TimingRecord, key: str
-    ) -> DecisionRecord:
+    def decide(self, bench: Workbench, acceptance: AcceptanceRecord, timing: TimingRecord, key: str) -> DecisionRecord:
         """Choose, then confirm the front-runner by generating with it and without."""
-        tile = 128 if timing.provenance.machine["device"].startswith("cuda") else None
+        tile = ARTICLE_TILE if timing.provenance.machine["device"].startswith("cuda") else None
         points, schedule = decide(acceptance.results, timing.points, read_shape(self.resolved, tile))
         front = points[0].candidates[0] if points[0].candidates else None
         place = timing.provenance.machine
@@ -193,7 +214,7 @@ class Study:
         )
 
     def dtype_note(self, used: str | None) -> dict[str, str]:
-        """What `auto` chose against the checkpoint's own dtype, where it did: the baseline is slower or faster for it."""
+        """What `auto` chose against the checkpoint's own dtype: the baseline is slower or faster for it."""
         own = checkpoint_dtype(self.resolved)
         if self.spec.dtype != "auto" or own in (None, used):
             return {}
@@ -222,7 +243,7 @@ class Study:
     ) -> tuple[StepTimes, StepTimes, float]:
         """Step times and AL by replay, of the front-runner on the chosen prompts alone."""
         drafter = next(d for d in bench.drafters if d.info.name == front.drafter)
-        target = bench.target if drafter.taps or drafter.draft_kind == "dense" else None
+        target = bench.target if reads_target(drafter) else None
         logs = replay(target, drafter, chosen, bench.sampling, bench.card.eos_ids, [front.D])
         pooled = Acceptance.pool([Acceptance.from_log(log, front.D) for log in logs.by_depth[front.D]])
         by_depth = {point.D: point for point in timing.points}

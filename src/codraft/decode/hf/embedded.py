@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from codraft.core.errors import SpecError
 from codraft.core.files import atomic_folder
 from codraft.formats.hub import cache_root, fetch_model
 
@@ -105,7 +106,12 @@ def perturb(model: Any, scale: float, seed: int = 0) -> None:
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a checkpoint folder whole or not at all."""
     with atomic_folder(folder) as part:
-        model.save_pretrained(part)
+        try:
+            model.save_pretrained(part)
+        except OSError:
+            raise
+        except Exception as error:
+            raise SpecError(f"cannot write {folder}: {error}; free some space or set CODRAFT_CACHE") from error
         tokenizer.save_pretrained(part)
 
 

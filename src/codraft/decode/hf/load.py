@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from codraft.formats.hub import fetch_model
 if TYPE_CHECKING:
     from codraft.decode.hf.model import HFModel
 
+# Nothing is fetched behind the user's back, and no code that comes with a model is ever run.
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -40,10 +42,18 @@ def quiet_transformers() -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def resolve_folder(model_id: str, *, progress: bool = True) -> Path:
+def resolve_folder(model_id: str) -> Path:
     """The local folder of a model: `demo` and its kin, a folder, or a hub id (fetched)."""
     if model_id in EMBEDDED:
         return embedded_folder(model_id)
+    try:
+        return local_folder(model_id) or fetch_model(model_id)
+    except (OSError, RuntimeError) as error:
+        raise SpecError(f"cannot read model {model_id}: {first_line(error)}; check the path") from error
+
+
+def local_folder(model_id: str) -> Path | None:
+    """A model folder on this machine, None where there is nothing of that name."""
     path = Path(model_id).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -53,7 +63,7 @@ def resolve_folder(model_id: str, *, progress: bool = True) -> Path:
         return path
     if path.is_file():
         raise SpecError(f"model {model_id} is a file; name the folder that holds config.json and weights")
-    return fetch_model(model_id)
+    return None
 
 
 def import_torch() -> Any:
@@ -88,8 +98,8 @@ def load_card(model_id: str) -> Card:
 
     folder = resolve_folder(model_id)
     with readable(model_id):
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         generation = None
         if (folder / "generation_config.json").is_file():
             generation = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
@@ -104,8 +114,32 @@ def load_card(model_id: str) -> Card:
         )
 
 
+def window_of(model_id: str) -> int | None:
+    """A model's context window from its config alone, None where it names none."""
+    import_torch()
+    quiet_transformers()
+    import transformers
+
+    folder = resolve_folder(model_id)
+    with readable(model_id):
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(decoder=True)
+        return getattr(config, "max_position_embeddings", None)
+
+
+def shortest_window(target: Card, drafter_models: Sequence[str]) -> int | None:
+    """The window that target and drafter models all have."""
+    windows = [target.window, *(window_of(model) for model in drafter_models)]
+    return min((window for window in windows if window is not None), default=None)
+
+
+def device_label() -> str:
+    """The device passes run on, by name: `cpu`, or `cuda` and which."""
+    torch = import_torch()
+    return f"cuda ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else "cpu"
+
+
 def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
-    """The weights, in evaluation mode on the best device here. No remote code, no pickled objects."""
+    """The weights, in evaluation mode on the best device here; safetensors, or plain tensors of older files."""
     check_dtype(dtype)
     torch = import_torch()
     quiet_transformers()
@@ -116,12 +150,29 @@ def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
     folder = resolve_folder(model_id)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with readable(model_id):
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        own = getattr(config.get_text_config(decoder=True), "dtype", None) or getattr(config, "dtype", None)
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=pick_dtype(dtype, own, device), local_files_only=True
+            folder, config=config, dtype=pick_dtype(dtype, own_dtype(config), device), **LOCAL
         ).to(device)
         return HFModel(model, model_id)
+
+
+def resolved_dtype(folder: Path, dtype: str) -> str:
+    """The name of the dtype that a model of this folder runs in here."""
+    import_torch()
+    quiet_transformers()
+    import torch
+    import transformers
+
+    with readable(str(folder)):
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return str(pick_dtype(dtype, own_dtype(config), device)).removeprefix("torch.")
+
+
+def own_dtype(config: Any) -> Any:
+    """The dtype a config names for its weights, None where it names none."""
+    return getattr(config.get_text_config(decoder=True), "dtype", None) or getattr(config, "dtype", None)
 
 
 @contextmanager

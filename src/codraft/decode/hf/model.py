@@ -16,8 +16,9 @@ from codraft.decode.target import Cache, PassOutput, Tap
 
 # Longer ragged passes run row by row: padding would cost more than the calls, and a lone row needs no mask.
 LONGEST_PADDED_PASS = 64
-# Logits and keys differ between one pass of k tokens and k passes of one by rounding alone; more means a wrong state.
-CONTINUATION_TOLERANCE = 1e-2
+# Logits of one pass of k tokens and of k passes of one differ by rounding alone, relative to the largest; more means a
+# wrong state or a mask that the model does not honour.
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}
 
 
 class HFModel:
@@ -36,6 +37,7 @@ class HFModel:
         self._eager = config._attn_implementation == "eager"
         self._parameters = inspect.signature(model.forward).parameters
         self._continuation_checked = False
+        self._slots_checked = False
         if "past_key_values" not in self._parameters:
             raise CapabilityError(
                 f"{model_id}: {type(model).__name__} keeps its state outside transformers' common cache, which codraft "
@@ -49,6 +51,10 @@ class HFModel:
 
     def new_cache(self, num_sequences: int, capacity: int) -> Cache:
         """Slots where the model has only full and sliding attention, snapshots otherwise."""
+        if not self._slots_checked:
+            self._slots_checked = True
+            if self._windows is not None and not self._slots_hold():
+                self._windows = None
         if self._windows is not None:
             return SlotCache(len(self._windows), num_sequences, capacity)
         return SnapshotCache(num_sequences, lambda: DynamicCache(config=self.model.config), self._feed)
@@ -88,7 +94,7 @@ class HFModel:
         counts = [len(row) for row in tokens]
         width = max(counts)
         cache.begin(rows, width)
-        ids_BQ = torch.tensor([[*row, *[0] * (width - len(row))] for row in tokens], device=self.device)
+        ids_BQ = self._ids(tokens)
         starts_B1 = torch.tensor(cache.plan.starts, device=self.device)[:, None]
         positions_BQ = starts_B1 + torch.arange(width, device=self.device)
         # Right-padded rows need every column's logits; equal rows need the last ones alone.
@@ -142,7 +148,7 @@ class HFModel:
 
     def _continue(self, cache: Any, start: int, tokens: Sequence[int], kept: int) -> Tensor:
         """[kept, V] logits of a lone sequence continued in the model's own cache."""
-        ids_1Q = torch.tensor([list(tokens)], device=self.device)
+        ids_1Q = self._ids([tokens])
         positions_1Q = torch.arange(start, start + len(tokens), device=self.device)[None]
         return self._call(ids_1Q, positions_1Q, None, cache, kept)[0]
 
@@ -158,13 +164,41 @@ class HFModel:
         together = self._continue(copy.deepcopy(sequence.cache), sequence.length, tokens, len(tokens)).float()
         cache = copy.deepcopy(sequence.cache)
         apart = torch.cat([self._continue(cache, sequence.length + i, [t], 1) for i, t in enumerate(tokens)]).float()
-        scale = apart.abs().max().clamp(min=1e-6)
-        if float((together - apart).abs().max() / scale) > CONTINUATION_TOLERANCE:
+        if not self._agree(together, apart):
             raise CapabilityError(
                 f"{self.id}: its recurrent layers do not take several tokens after a state in this version of "
                 "transformers, so drafts cannot be verified in one pass; only D = 0 works"
             )
         self._continuation_checked = True
+
+    def _slots_hold(self) -> bool:
+        """Once per model: do ragged rows in slots, under our mask, give the logits that each row gives by itself?
+
+        A model that builds its own mask (ALiBi, chunks) does not, and is served by snapshots instead.
+        """
+        assert self._windows is not None
+        ids = [token % self.vocab_size for token in range(3, 16)]
+        try:
+            cache = SlotCache(len(self._windows), 2, 16)
+            self.forward([ids[:5], ids[:2]], cache, num_logits=1)
+            ragged = self.forward([ids[5:8], ids[2:6]], cache, num_logits=1).logits
+            with torch.inference_mode():
+                alone = [
+                    self.model(input_ids=self._ids([row]), use_cache=False).logits[0, -1:] for row in (ids[:8], ids[:6])
+                ]
+        except (RuntimeError, ValueError, KeyError, TypeError, IndexError):
+            return False
+        return all(self._agree(found, expected) for found, expected in zip(ragged, alone, strict=True))
+
+    def _agree(self, found: Tensor, expected: Tensor) -> bool:
+        """Equal within the rounding of the model's dtype."""
+        scale = expected.float().abs().max().clamp(min=1e-6)
+        return float((found.float() - expected.float()).abs().max() / scale) <= TOLERANCE.get(self.model.dtype, 0.15)
+
+    def _ids(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """[B, Q] token ids, right-padded with 0."""
+        width = max(len(row) for row in rows)
+        return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self.device)
 
     def _call(self, ids_BQ: Tensor, positions_BQ: Tensor, mask: Any, cache: Any, kept: int) -> Tensor:
         """[B, kept, V] logits of the last `kept` columns."""

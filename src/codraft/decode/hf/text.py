@@ -25,7 +25,7 @@ class TextCodec:
         if self.raw:
             if len(messages) != 1:
                 raise SpecError(
-                    f"{where}: the model has no chat template, so a prompt must be one message; got {len(messages)}"
+                    f"{where}: without a chat template (or with --raw) a prompt is one message; got {len(messages)}"
                 )
             return list(self.tokenizer(messages[0]["content"])["input_ids"])
         return self._render(messages, where, add_generation_prompt=True)
