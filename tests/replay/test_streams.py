@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from codraft.core.errors import SpecError
 from codraft.core.spec import Sampling
+from codraft.decode.drafter import Request
 from codraft.decode.hf.text import TextCodec
 from codraft.replay.prompts import conversation
 from codraft.replay.streams import (
@@ -173,6 +174,11 @@ def test_a_row_says_its_index_conversation_turn_and_category() -> None:
     stream = shape([4, 0], index=17, conversation="c", id="i", turn=2, category="maths")
     assert (stream.index, stream.conversation, stream.turn, stream.category) == (17, "c", 2, "maths")
     assert shape([4, 0], id="i").conversation == "i"
+    assert shape([4, 0], index=0).index == 0
+
+
+def test_a_stream_is_asked_for_again_by_its_index_and_prompt() -> None:
+    assert shape([4, 0], index=17).request(6) == Request(17, [9], 6)
 
 
 @pytest.mark.parametrize("row", [{"conversation": None}, {"id": None}, {"conversation": None, "id": None}])
@@ -279,6 +285,7 @@ WARM, COLD = {"temperature": 0.8, "seed": 3}, {"temperature": 0.0}
 def test_sampling_that_all_rows_share_is_that_of_the_streams(tmp_path: Path) -> None:
     loaded = read(write(tmp_path / "s.jsonl", ids([4, 0], sampling=WARM), ids([5, 0], sampling=WARM)))
     assert loaded.sampling == Sampling(temperature=0.8, seed=3)
+    assert read(write(tmp_path / "s.jsonl", ids([4, 0], sampling=COLD))).sampling == Sampling()
 
 
 @pytest.mark.parametrize("other", [{"sampling": COLD}, {}])
@@ -439,6 +446,7 @@ def test_a_written_stream_is_plain_decoding_with_a_tail_behind_the_asked_tokens(
         (2, "2", 0),
     ]
     assert (written.template, written.sampling, written.num_tokens) == ("chat", Sampling(), 15)
+    assert (written.num_too_short, written.num_too_long) == (0, 0)
 
 
 def test_a_later_turn_sees_the_asked_part_of_the_targets_own_answer() -> None:
@@ -494,3 +502,11 @@ def test_progress_counts_streams_written() -> None:
     seen: list[tuple[int, int]] = []
     write_all(ToyTarget(11, eos=False), turns=[["one", "two"], ["three"]], progress=lambda *pair: seen.append(pair))
     assert seen == [(2, 3), (3, 3)]
+
+
+def test_progress_does_not_wait_for_streams_that_are_left_out() -> None:
+    seen: list[tuple[int, int]] = []
+    turns = [["a very much longer one", "two"], ["three"]]
+    target = ToyTarget(11, eos=False)
+    write_all(target, turns=turns, window=20, skip_long=True, progress=lambda *pair: seen.append(pair))
+    assert seen == [(1, 1)]
