@@ -2,7 +2,7 @@
 
 Streams: 16 prompts x 128 tokens, D = 1..8. Live: 8 prompts x 64 tokens, D = 1, 2, 4, 8, one stream at a time, as
 replay goes. Writing the streams is timed at the default batch of `codraft accept` (8) and at the live loop's (1). At
-equal batch the gain with writing cannot exceed 8 depths x (live time / plain time) per token: one stream serves 8 depths.
+equal batch the gain with writing cannot exceed 8 x (live time / plain time) per token: one stream serves 8 depths.
 """
 
 import sys

@@ -30,7 +30,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Drafts for one step: `tokens[b]` is a chain of at most D; `p_draft[b]` is [k, V], or None for point masses."""
+    """Drafts for one step: `tokens[b]` is a chain of at most D; `p_draft[b]` is [k, V], or None for point masses.
+
+    A tree of drafts would add a parents array here; chains need none.
+    """
 
     tokens: list[list[int]]
     p_draft: list[Tensor | None]

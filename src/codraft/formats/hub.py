@@ -3,13 +3,14 @@
 No hub is reachable from the machines codraft is developed on; this code is tested against a local server.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from codraft.core.errors import SpecError
-from codraft.core.files import sha256_file
+from codraft.core.files import sha256_file, write_failure
 
 # What a causal LM needs; weights as safetensors only.
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
@@ -45,6 +46,8 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
     except RevisionNotFoundError as error:
         raise SpecError(f"hub model '{repo}' has no revision '{revision}'; check what follows the @") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise SpecError(write_failure(Path("the hub's cache folder"), error)) from error
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SpecError(
             f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local "
@@ -57,8 +60,7 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
         found = sha256_file(path / name) if (path / name).is_file() else "no such file"
         if found != expected:
             raise SpecError(
-                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected "
-                f"{expected[:12]}); "
-                f"delete {path.parents[1]} and try again"
+                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected {expected[:12]});"
+                f" delete {path.parents[1]} and try again"
             )
     return path
