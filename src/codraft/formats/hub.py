@@ -60,7 +60,7 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
         found = sha256_file(path / name) if (path / name).is_file() else "no such file"
         if found != expected:
             raise SpecError(
-                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected {expected[:12]});"
-                f" delete {path.parents[1]} and try again"
+                f"hub model '{model_id}': {name} is not the pinned file (sha256 {found[:12]}, expected "
+                f"{expected[:12]}); delete {path.parents[1]} and try again"
             )
     return path
