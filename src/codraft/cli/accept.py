@@ -78,6 +78,6 @@ def accept(
     if save_streams is not None:
         save(save_streams, bench.streams, target)
     record = measure(bench)
-    print_acceptance(record)
     emit(record, json)
+    print_acceptance(record)
     return 0

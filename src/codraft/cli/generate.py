@@ -69,6 +69,6 @@ def generate(
         raw=raw,
     )
     record = run_generation(job, RichUi())
-    print_generation(record)
     emit(record, json)
+    print_generation(record)
     return 0

@@ -90,6 +90,6 @@ def tune(
     folder = output or Path(f"study-{target.strip('/').replace('/', '-')}")
     console.print(f"codraft tune {target} -> {folder}", markup=False)
     record = Study(spec, folder, RichUi()).run()
-    print_decision(record, folder)
     emit(record, json)
+    print_decision(record, folder)
     return 0

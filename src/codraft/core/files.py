@@ -136,7 +136,7 @@ def sha256_file(path: Path) -> str:
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, row) of every non-empty line; a broken line is a SpecError that names it."""
     try:
-        with path.open(encoding="utf-8") as handle:
+        with path.open(encoding="utf-8-sig") as handle:
             for number, line in enumerate(handle, start=1):
                 if line.strip():
                     yield number, parse_row(path, number, line)
