@@ -22,8 +22,9 @@ from common import GREEDY, REPETITIVE, finish, load, spread
 PLAIN_TOKENS = 48
 TOKENS = 96
 PAIRS = 7
-DRAFTED_PAIRS = 3
-DEPTHS = (5, 7)
+DRAFTED_PAIRS = 2
+# Around the best D that `codraft tune demo` names on the machine of the README; name more to search wider.
+DEPTHS = (7,)
 LEAST_GAIN = {"mixed": 1.15, "repetitive": 1.5}
 Run = Callable[[list[int]], list[int]]
 Figures = dict[str, object]

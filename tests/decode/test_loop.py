@@ -69,23 +69,27 @@ def test_a_step_past_the_limit_counts_in_full_and_only_the_output_is_cut() -> No
     assert stream.stop_reason(target.eos_ids) == "length"
 
 
-def eos_stream(target: ToyTarget) -> tuple[list[int], int]:
-    """A prompt whose greedy text meets EOS a few tokens in, and where."""
+def eos_stream(target: ToyTarget) -> tuple[list[int], int] | None:
+    """A prompt whose greedy text meets EOS a few tokens in, and where; None where there is none."""
     for first in range(1, target.vocab_size):
         for second in range(1, target.vocab_size):
             text = greedy_text(target, [first, second], 12)
             if EOS in text[3:] and EOS not in text[:3]:
                 return [first, second], text.index(EOS)
-    raise AssertionError("no such prompt")
+    return None
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_an_accepted_eos_ends_the_stream_without_a_bonus(seed: int) -> None:
+ENDING = [(seed, found) for seed in range(20) if (found := eos_stream(ToyTarget(11, seed=seed)))]
+
+
+def test_most_toys_do_say_eos() -> None:
+    assert len(ENDING) >= 10
+
+
+@pytest.mark.parametrize(("seed", "found"), ENDING)
+def test_an_accepted_eos_ends_the_stream_without_a_bonus(seed: int, found: tuple[list[int], int]) -> None:
     target = ToyTarget(11, seed=seed)
-    try:
-        prompt, end = eos_stream(target)
-    except AssertionError:
-        pytest.skip("this toy never says EOS there")
+    prompt, end = found
     stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([prompt], 50), GREEDY, 12)[0]
     assert stream.output_ids == greedy_text(target, prompt, end + 1)
     assert stream.steps == [(0, end, end, True)], "drafts behind the EOS do not count"
@@ -93,8 +97,8 @@ def test_an_accepted_eos_ends_the_stream_without_a_bonus(seed: int) -> None:
 
 
 def test_an_eos_accepted_beyond_the_limit_leaves_the_reason_at_length() -> None:
-    target = ToyTarget(11, seed=0)
-    prompt, end = next(eos_stream(t) for t in [target])
+    seed, (prompt, end) = ENDING[0]
+    target = ToyTarget(11, seed=seed)
     stream = decode(target, RuleDrafter(RULES["oracle"](target)), requests([prompt], end), GREEDY, 12)[0]
     assert stream.steps == [(0, end, end, True)]
     assert stream.stop_reason(target.eos_ids) == "length"
