@@ -16,15 +16,6 @@ from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import StreamSet, Writing, write_streams
 
 GREEDY = Sampling()
-# Copying tasks: the answer repeats most of what stands in the prompt.
-REPETITIVE = (
-    "Repeat this list exactly, five times: apples, pears, plums, quinces, medlars, cherries.",
-    "Write the line 'the quick brown fox jumps over the lazy dog' ten times.",
-    "Copy this text word for word: The ferry leaves the north pier at seven, calls at Aldham at eight, and is "
-    "back at the "
-    "north pier by noon. The ferry does not sail on Sundays. The ferry carries no cars.",
-    "Count from 1 to 40, one number on each line.",
-)
 
 
 def load(dtype: str = "auto") -> tuple[HFModel, Card, TextCodec]:
