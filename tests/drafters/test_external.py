@@ -216,5 +216,5 @@ def test_hits_are_whole_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
     prompt, output = list(range(3, 12)), [3 + (5 * i) % (V - 3) for i in range(23)]
     whole = drafter_of(TARGET).unroll(prompt, output, {}, 3)
     for size in (1, 4, 9, 10):
-        monkeypatch.setattr("codraft.drafters.external.CHUNK", size)
+        monkeypatch.setattr("codraft.decode.forced.CHUNK", size)
         assert np.array_equal(drafter_of(TARGET).unroll(prompt, output, {}, 3).hit_AD, whole.hit_AD)

@@ -13,7 +13,7 @@ import pytest
 from codraft.cli.main import main
 from codraft.core.errors import SpecError
 from codraft.core.record import AcceptanceRecord, DecisionRecord, TimingRecord, read_record
-from codraft.replay.job import StageProgress
+from codraft.replay.streams import Progress
 from codraft.study.run import Study
 from codraft.study.spec import StudySpec, read_study
 
@@ -26,7 +26,7 @@ class ListUi:
         self.fail_at = fail_at
 
     @contextmanager
-    def stage(self, title: str) -> Iterator[StageProgress]:
+    def stage(self, title: str) -> Iterator[Progress]:
         if self.fail_at and title.startswith(self.fail_at):
             raise KeyboardInterrupt
         self.titles.append(title)

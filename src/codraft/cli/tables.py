@@ -85,8 +85,7 @@ def print_generation(record: GenerationRecord) -> None:
         AL = f", AL {1 + output.accepted / output.steps:.2f}" if output.steps and record.D else ""
         console.print(
             f"[dim]{tokens} tokens ({output.stop_reason}) in {output.seconds:.2f} s, {output.steps} steps{AL}, "
-            f"accepted "
-            f"{output.accepted} of {output.drafted} drafted[/dim]"
+            f"accepted {output.accepted} of {output.drafted} drafted[/dim]"
         )
     if record.skipped_long:
         console.print(f"  left out: {record.skipped_long} longer than the window")
@@ -151,8 +150,7 @@ def verdict(point: DecisionPoint) -> str:
         doubt = "; its interval reaches below 1, so measure more prompts before you rely on it"
     return (
         f"{best.drafter} with D = {best.D}, predicted {best.speedup:.2f} times plain decoding (AL {best.AL:.2f}, "
-        f"break-even "
-        f"{best.break_even_AL:.2f}){doubt}"
+        f"break-even {best.break_even_AL:.2f}){doubt}"
     )
 
 
@@ -174,8 +172,7 @@ def warnings(point: DecisionPoint) -> list[str]:
             longest = max(own, key=lambda c: c.AL)
             lines.append(
                 f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), "
-                f"although its AL "
-                f"reaches {longest.AL:.2f}"
+                f"although its AL reaches {longest.AL:.2f}"
             )
     return lines
 
@@ -188,7 +185,7 @@ def print_confirmation(record: DecisionRecord) -> None:
     console.print(
         f"\nConfirmed by generating {c.num_pairs} answers with {c.drafter} at D = {c.D} and plain, in turn: measured "
         f"[bold]{c.measured:.2f}[/bold] times ({interval(c.measured_ci95)}), predicted for these prompts "
-        f"{c.predicted:.2f} "
-        f"({c.signed_error:+.0%}); {c.plain_tokens_per_s:.1f} -> {c.drafted_tokens_per_s:.1f} tokens/s; "
+        f"{c.predicted:.2f} ({c.signed_error:+.0%}); "
+        f"{c.plain_tokens_per_s:.1f} -> {c.drafted_tokens_per_s:.1f} tokens/s; "
         f"{c.identical_outputs} of {c.num_outputs} answers identical token for token"
     )

@@ -47,7 +47,7 @@ def tune(
     """
     from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
-    from codraft.core.spec import MAX_DEPTH, parse_drafters, parse_list, sampling_of
+    from codraft.core.spec import MAX_DEPTH, check_positive, parse_drafters, parse_list, sampling_of
 
     sampling_of(temperature, top_p, top_k, seed)
     chosen = drafter or (["ngram", "external:demo-noisy"] if target == "demo" else ["ngram"])
@@ -59,8 +59,7 @@ def tune(
         ("--confirm-prompts", confirm_prompts),
         ("--max-new-tokens", max_new_tokens),
     ):
-        if value is not None and value < 1:
-            raise SpecError(f"{name} must be at least 1; got {value}")
+        check_positive(value, name)
     check_destination(json)
     from codraft.cli.tables import print_decision
     from codraft.cli.ui import RichUi, console

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from codraft.replay.job import StageProgress
+from codraft.replay.streams import Progress as Report
 
 console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
@@ -25,7 +25,7 @@ class RichUi:
     """Stages as bars on a terminal, as one line each elsewhere."""
 
     @contextmanager
-    def stage(self, title: str) -> Iterator[StageProgress]:
+    def stage(self, title: str) -> Iterator[Report]:
         """One stage; its line with the time taken stays."""
         start = time.perf_counter()
         if console.is_terminal:

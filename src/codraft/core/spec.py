@@ -209,6 +209,12 @@ def check_depth(D: int, *, lowest: int) -> int:
     return D
 
 
+def check_positive(value: int | None, field_name: str) -> None:
+    """At least 1 where given."""
+    if value is not None and value < 1:
+        raise SpecError(f"{field_name} must be at least 1; got {value}")
+
+
 def check_choice(value: str, field: str, kind: Any) -> str:
     """`value` if it is one of the Literal `kind`'s."""
     allowed = get_args(kind)

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 NUM_RESAMPLES = 2000
 FEWEST_RESAMPLES = 200
 # Multiplicities held at once: 32 MB.
@@ -29,6 +31,12 @@ def interval95(values: NDArray[np.float64]) -> tuple[float, float]:
     """Central 95 % of the values."""
     low, high = np.quantile(values, (0.025, 0.975))
     return float(low), float(high)
+
+
+def evenly(items: Sequence[T], count: int) -> list[T]:
+    """`count` of the items, spread evenly over them in their order; all where there are not more."""
+    count = min(count, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def mechanism(candidates: Sequence[Candidate], shares: str) -> Guideline:
         id=5,
         applies=len({c.drafter for c in candidates}) > 1,
         value=fastest.drafter,
-        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; the "
-        f"longest AL is "
-        f"{longest.drafter}'s {longest.AL:.2f} at D = {longest.D}, speed-up {longest.speedup:.2f}; {shares}",
+        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; "
+        f"the longest AL is {longest.drafter}'s {longest.AL:.2f} at D = {longest.D}, speed-up {longest.speedup:.2f}; "
+        f"{shares}",
     )

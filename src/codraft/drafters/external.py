@@ -16,12 +16,10 @@ from torch import Tensor
 from codraft.core.record import DrafterInfo
 from codraft.core.spec import MAX_DEPTH, ExternalSpec, Sampling, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
+from codraft.decode.forced import forced_pass
 from codraft.decode.noise import Purpose
 from codraft.decode.sampling import draw, probabilities
 from codraft.decode.target import Cache, Tap, Target
-
-# Positions whose logits are held at once: [512, V] in float32 is 100 MB for a vocabulary of 50K.
-CHUNK = 512
 
 
 class ExternalDrafter:
@@ -61,26 +59,17 @@ class ExternalDrafter:
     def _score(self, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> NDArray[np.bool_] | NDArray[np.float64]:
         """For output tokens 1..n-1: is it the drafter's argmax (bool), or how likely would it be drawn (float64)?"""
         inputs = self._known([*prompt_ids, *output_ids[:-1]])
-        cache = self.model.new_cache(1, len(inputs))
-        first = len(prompt_ids)
-        parts: list[Tensor] = []
-        for start in range(0, len(inputs), CHUNK):
-            chunk = inputs[start : start + CHUNK]
-            wanted = max(0, start + len(chunk) - max(start, first))
-            out = self.model.forward([chunk], cache, num_logits=max(wanted, 1))
-            if wanted:
-                begin = start + len(chunk) - wanted - first
-                parts.append(self._reduce(out.logits[0], output_ids[begin + 1 : begin + 1 + wanted]))
-        return torch.cat(parts).cpu().numpy()
+        hit_T, _ = forced_pass(self.model, inputs, output_ids[1:], self._reduce)
+        assert hit_T is not None
+        return hit_T.cpu().numpy()
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
         """Tokens as the drafter can read them: an id from the target's padding becomes 0; only drafts suffer."""
         size = self.model.vocab_size
         return [token if token < size else 0 for token in tokens]
 
-    def _reduce(self, logits_NV: Tensor, tokens: Sequence[int]) -> Tensor:
-        """[N] hits of `tokens`, from a chunk's logits."""
-        tokens_N = torch.tensor(tokens, device=logits_NV.device)
+    def _reduce(self, logits_NV: Tensor, tokens_N: Tensor) -> Tensor:
+        """[N] hits of the tokens, from a chunk's logits."""
         if self.draft_kind == "one_hot":
             return logits_NV[:, : self._shared].argmax(-1) == tokens_N
         return self._distribution(logits_NV).gather(1, tokens_N[:, None])[:, 0]

@@ -19,9 +19,7 @@ from codraft.decode.drafter import Drafter, DraftKind, Features, Proposal, Reque
 from codraft.decode.loop import Batch, step
 from codraft.decode.target import Tap, Target
 from codraft.measure.clock import Laps
-from codraft.replay.streams import TokenStream
-
-Progress = Callable[[int, int], None]
+from codraft.replay.streams import Progress, TokenStream
 
 
 class WrongDrafter:

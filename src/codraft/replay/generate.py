@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
 from codraft.core.record import Generated, GenerationRecord, provenance
-from codraft.core.spec import DrafterSpec, Sampling
+from codraft.core.spec import DrafterSpec, Sampling, check_positive
 from codraft.decode.drafter import Drafter, Request
 from codraft.decode.hf.load import (
     check_dtype,
@@ -21,9 +22,9 @@ from codraft.decode.hf.text import TextCodec
 from codraft.decode.loop import Phase, decode
 from codraft.decode.target import Target
 from codraft.drafters.registry import build
-from codraft.replay.job import Ui, check_positive
+from codraft.replay.job import Ui
 from codraft.replay.prompts import Conversation, first_turns
-from codraft.replay.streams import Progress, check_prompts, fits, sampling_dict
+from codraft.replay.streams import Progress, check_prompts, fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
         target=job.target,
         drafter=drafter.info if drafter else None,
         D=job.D,
-        sampling=sampling_dict(job.sampling),
+        sampling=asdict(job.sampling),
         skipped_long=sum(c.num_turns for c in conversations) - len(outputs) or None,
         outputs=outputs,
     )
@@ -119,33 +120,22 @@ def generate(
     return outputs
 
 
-class PrefillClock:
+class PrefillClock(AbstractContextManager[None]):
     """A probe that only tells prefill from the rest."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._start = 0.0
 
-    def phase(self, name: Phase) -> "PrefillClock | Off":
+    def phase(self, name: Phase) -> AbstractContextManager[object]:
         """Times prefill alone."""
-        return self if name == "prefill" else OFF
+        return self if name == "prefill" else nullcontext()
 
     def __enter__(self) -> None:
         self._start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._start
-
-
-class Off:
-    """A phase that nobody times."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-OFF = Off()
 
 
 def generate_one(

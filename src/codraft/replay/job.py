@@ -7,14 +7,14 @@ greedy external drafter needs only its own.
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
 from codraft.core.errors import SpecError
 from codraft.core.record import AcceptanceRecord, AcceptanceResult, PromptsInfo, provenance
-from codraft.core.spec import DrafterSpec, Sampling
+from codraft.core.spec import DrafterSpec, Sampling, check_positive
 from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.model import HFModel
@@ -23,10 +23,10 @@ from codraft.drafters.registry import build
 from codraft.replay.measure import live, reads_target, replay, result
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import (
+    Progress,
     StreamSet,
     Writing,
     load_streams,
-    sampling_dict,
     select_fitting,
     write_streams,
 )
@@ -35,18 +35,10 @@ Mode = Literal["replay", "live", "engine"]
 DEFAULT_NEW_TOKENS = 128
 
 
-class StageProgress(Protocol):
-    """What a stage reports to."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """So much of so much."""
-        ...
-
-
 class Ui(Protocol):
     """How long work shows itself."""
 
-    def stage(self, title: str) -> AbstractContextManager[StageProgress]:
+    def stage(self, title: str) -> AbstractContextManager[Progress]:
         """A named stage with a progress callback."""
         ...
 
@@ -80,12 +72,6 @@ class AcceptJob:
             raise SpecError("--mode engine is not in this version of codraft; use replay or live")
         check_positive(self.max_new_tokens, "--max-new-tokens")
         check_positive(self.batch, "--batch")
-
-
-def check_positive(value: int | None, field_name: str) -> None:
-    """At least 1 where given."""
-    if value is not None and value < 1:
-        raise SpecError(f"{field_name} must be at least 1; got {value}")
 
 
 class Workbench:
@@ -124,10 +110,9 @@ class Workbench:
         if self.job.streams is None:
             return asked or Sampling()
         made = self.streams.sampling
-        if asked is not None and made is not None and sampling_dict(asked) != sampling_dict(made):
+        if asked is not None and made is not None and asked != made:
             raise SpecError(
-                f"{self.job.streams} was written with {sampling_dict(made)}, not {sampling_dict(asked)}; drop the "
-                f"sampling flags"
+                f"{self.job.streams} was written with {asdict(made)}, not {asdict(asked)}; drop the sampling flags"
             )
         return asked or made or Sampling()
 
@@ -186,7 +171,7 @@ def measure(bench: Workbench) -> AcceptanceRecord:
     """AL(D) of every drafter of the job, by replay or live."""
     job = bench.job
     streams = bench.streams
-    usable = [stream for stream in streams.streams if stream.num_anchors() > 0]
+    usable = streams.measurable
     if not usable:
         raise SpecError("no stream is longer than one token, so there is no step to measure; raise --max-new-tokens")
     drafters = bench.drafters
@@ -214,7 +199,7 @@ def measure(bench: Workbench) -> AcceptanceRecord:
         ),
         target=job.target,
         prompts=prompts_info(streams),
-        sampling=sampling_dict(bench.sampling),
+        sampling=asdict(bench.sampling),
         mode=job.mode,
         max_new_tokens=max(stream.asked for stream in streams.streams),
         stream_tokens=streams.num_tokens,

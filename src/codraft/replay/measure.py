@@ -13,16 +13,15 @@ from codraft.core.errors import SpecError
 from codraft.core.record import AcceptanceResult, DomainCurve
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import Drafter, Unrolled
+from codraft.decode.forced import forced_pass
 from codraft.decode.loop import decode
 from codraft.decode.sampling import probabilities
 from codraft.decode.target import Tap, Target
-from codraft.replay.streams import TokenStream
+from codraft.replay.streams import Progress, TokenStream
 from codraft.replay.walk import expect, runs, walk
 
-Progress = Callable[[int, int], None]
 # Context buckets, in tokens before the anchor: [first, last).
 CONTEXT_EDGES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
-CHUNK = 512
 # Share of tokens that rounding at the edge of a top-p or top-k set may exclude.
 MOST_IMPOSSIBLE = 0.02
 
@@ -121,12 +120,10 @@ def check_possible(p_target: Sequence[NDArray[np.float64]]) -> None:
     if impossible > MOST_IMPOSSIBLE * total:
         raise SpecError(
             f"{impossible} of {total} stream tokens cannot come from the sampling settings given; replaying drawn "
-            f"drafts "
-            "needs the temperature, top-p and top-k that the streams were sampled with"
+            "drafts needs the temperature, top-p and top-k that the streams were sampled with"
         )
 
 
-@torch.inference_mode()
 def target_pass(
     target: Target, stream: TokenStream, sampling: Sampling, taps: tuple[Tap, ...]
 ) -> tuple[NDArray[np.float64] | None, dict[Tap, list[torch.Tensor]]]:
@@ -134,23 +131,13 @@ def target_pass(
 
     The probabilities are None for greedy sampling, where they are not needed.
     """
+
+    def p_of(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
+        return probabilities(logits_NV, sampling).gather(1, tokens_N[:, None])[:, 0]
+
     inputs = [*stream.prompt_ids, *stream.output_ids[:-1]]
-    first = len(stream.prompt_ids)
-    cache = target.new_cache(1, len(inputs))
-    parts: list[torch.Tensor] = []
-    features: dict[Tap, list[torch.Tensor]] = {tap: [] for tap in taps}
-    for start in range(0, len(inputs), CHUNK):
-        chunk = inputs[start : start + CHUNK]
-        wanted = 0 if sampling.greedy else max(0, start + len(chunk) - max(start, first))
-        out = target.forward([chunk], cache, num_logits=max(wanted, 1), taps=taps)
-        for tap in taps:
-            features[tap].append(out.features[tap][0])
-        if wanted:
-            begin = start + len(chunk) - wanted - first
-            tokens = torch.tensor(stream.output_ids[begin + 1 : begin + 1 + wanted], device=out.logits[0].device)
-            parts.append(probabilities(out.logits[0], sampling).gather(1, tokens[:, None])[:, 0])
-    p_target_T = torch.cat(parts).cpu().numpy() if parts else None
-    return p_target_T, {tap: [torch.cat(states)] for tap, states in features.items()}
+    p_target_T, features = forced_pass(target, inputs, stream.output_ids[1:], None if sampling.greedy else p_of, taps)
+    return None if p_target_T is None else p_target_T.cpu().numpy(), features
 
 
 def live(

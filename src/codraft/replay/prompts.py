@@ -14,10 +14,11 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.files import read_jsonl, sha256_text
+from codraft.core.stats import evenly
+from codraft.decode.hf.text import Message
 
 BUILT_IN = {"demo": "demo.jsonl"}
 ROLES = ("system", "developer", "user", "assistant", "tool")
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,7 @@ def load_one(source: str) -> list[Conversation]:
     rows = read_conversations(locate(name))
     if not rows:
         raise SpecError(f"prompt file {name} has no rows; give at least one prompt")
-    if count is None or count >= len(rows):
-        return rows
-    return [rows[i * len(rows) // count] for i in range(count)]
+    return rows if count is None else evenly(rows, count)
 
 
 def split_count(source: str) -> tuple[str, int | None]:

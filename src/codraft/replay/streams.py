@@ -6,7 +6,7 @@ asked length, but may look into that tail. Of logs, the last D_max tokens are th
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, read_jsonl, sha256_text
 from codraft.core.spec import Sampling, load
 from codraft.decode.drafter import Request
-from codraft.decode.hf.text import TextCodec
+from codraft.decode.hf.text import Message, TextCodec
 from codraft.decode.loop import Stream, decode
 from codraft.decode.target import Target
-from codraft.replay.prompts import Conversation, Message, check_messages, first_turns
+from codraft.replay.prompts import Conversation, check_messages, first_turns
 
 Progress = Callable[[int, int], None]
 
@@ -62,6 +62,11 @@ class StreamSet:
     def num_tokens(self) -> int:
         """Asked output tokens of all streams."""
         return sum(stream.num_anchors() + 1 for stream in self.streams)
+
+    @property
+    def measurable(self) -> list[TokenStream]:
+        """Streams that hold a step."""
+        return [stream for stream in self.streams if stream.num_anchors() > 0]
 
     @property
     def num_conversations(self) -> int:
@@ -127,7 +132,7 @@ def write_streams(
             d.prompt_ids = codec.prompt_ids(d.history, d.source.where)
         check_prompts([(d.source.where, d.prompt_ids) for d in open_now], how.room, how.window, how.skip_long)
         fitting = [d for d in open_now if fits(d.prompt_ids, how.room, how.window)]
-        skipped += sum(d.source.num_turns - turn for d in open_now if d not in fitting)
+        skipped += sum(d.source.num_turns - turn for d in set(open_now).difference(fitting))
         # Similar lengths together: a batch takes as long as its longest stream.
         fitting.sort(key=lambda d: len(d.prompt_ids))
         for start in range(0, len(fitting), how.batch):
@@ -203,21 +208,11 @@ def save_streams(path: Path, streams: StreamSet, target_id: str) -> None:
                 "target": target_id,
                 "template": streams.template,
                 "asked": stream.asked,
-                "sampling": None if streams.sampling is None else sampling_dict(streams.sampling),
+                "sampling": None if streams.sampling is None else asdict(streams.sampling),
                 "prompt_ids": stream.prompt_ids,
                 "output_ids": stream.output_ids,
             }
             handle.write(json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False) + "\n")
-
-
-def sampling_dict(sampling: Sampling) -> dict[str, Any]:
-    """Sampling as it stands in files and records."""
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "seed": sampling.seed,
-    }
 
 
 def load_streams(
@@ -242,8 +237,7 @@ def load_streams(
     if not streams:
         raise SpecError(
             f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer cut by "
-            f"the limit "
-            f"needs more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
+            f"the limit needs more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
         )
     return StreamSet(
         name=str(path),
@@ -282,8 +276,7 @@ def select_fitting(streams: StreamSet, window: int | None, skip_long: bool) -> S
         length = len(first.prompt_ids) + len(first.output_ids)
         raise SpecError(
             f"{streams.name}: stream {first.index} has {length} tokens, more than the model's window of {window} "
-            f"({dropped} of "
-            f"{len(streams.streams)} are too long); use --skip-long to leave them out"
+            f"({dropped} of {len(streams.streams)} are too long); use --skip-long to leave them out"
         )
     if not kept:
         raise SpecError(f"{streams.name}: every stream is longer than the model's window of {window}")

@@ -1,6 +1,6 @@
 """The proof: plain decoding and the chosen configuration, one after the other over the same prompts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from codraft.decode.drafter import Drafter
 from codraft.decode.hf.text import TextCodec
 from codraft.decode.target import Target
 from codraft.replay.generate import generate_one
-from codraft.replay.streams import TokenStream
+from codraft.replay.streams import Progress, TokenStream
 
 
 def confirm(
@@ -23,7 +23,7 @@ def confirm(
     *,
     D: int,
     predicted: float,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Confirmation:
     """Measured speed-up: seconds after prefill, plain over drafted, pooled; pairs alternate who goes first.
 

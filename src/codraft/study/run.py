@@ -27,8 +27,10 @@ from codraft.core.record import (
     write_record,
 )
 from codraft.core.spec import check_depth, parse_drafters
+from codraft.core.stats import evenly
 from codraft.cost.choose import decide
 from codraft.cost.step import StepTimes, speedup, times_at
+from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import device_label, engine_versions, resolve_folder, resolved_dtype
 from codraft.measure.steps import time_steps, typical_context
 from codraft.models.shape import checkpoint_dtype, read_shape
@@ -130,10 +132,10 @@ class Study:
             return Workbench(job, self.ui)
         # Drafters bear on what is written through their windows alone.
         written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
-        written_from["window"] = Workbench(job, self.ui).window
+        bench = Workbench(job, self.ui)
+        written_from["window"] = bench.window
         path = self.folder / f"streams-{hash_of(written_from)}.jsonl"
         if not path.exists():
-            bench = Workbench(job, self.ui)
             save_streams(path, bench.streams, spec.target)
             return bench
         # Our own file: it says itself how long and with what sampling it was written.
@@ -160,7 +162,7 @@ class Study:
 
     def time(self, bench: Workbench, key: str) -> TimingRecord:
         """Step times at the workload's typical context."""
-        streams = [s for s in bench.streams.streams if s.num_anchors() > 0]
+        streams = bench.streams.measurable
         target, drafters = bench.target, bench.drafters
         with self.ui.stage("time steps") as progress:
             points = time_steps(
@@ -223,9 +225,8 @@ class Study:
     def confirm(self, bench: Workbench, timing: TimingRecord, front: Candidate) -> Confirmation:
         """Speed-up of `generate` on some of the prompts beside the prediction for those very prompts."""
         drafter = next(d for d in bench.drafters if d.info.name == front.drafter)
-        usable = [s for s in bench.streams.streams if s.num_anchors() > 0]
-        chosen = spread(usable, self.spec.confirm_prompts)
-        plain, drafted, AL = self.prediction(bench, timing, front, chosen)
+        chosen = evenly(bench.streams.measurable, self.spec.confirm_prompts)
+        plain, drafted, AL = prediction(bench, timing, drafter, front.D, chosen)
         with self.ui.stage(f"confirm {front.drafter} at D = {front.D} against plain decoding") as progress:
             return confirm(
                 bench.target,
@@ -238,29 +239,23 @@ class Study:
                 progress=progress,
             )
 
-    def prediction(
-        self, bench: Workbench, timing: TimingRecord, front: Candidate, chosen: Sequence[TokenStream]
-    ) -> tuple[StepTimes, StepTimes, float]:
-        """Step times and AL by replay, of the front-runner on the chosen prompts alone."""
-        drafter = next(d for d in bench.drafters if d.info.name == front.drafter)
-        target = bench.target if reads_target(drafter) else None
-        logs = replay(target, drafter, chosen, bench.sampling, bench.card.eos_ids, [front.D])
-        pooled = Acceptance.pool([Acceptance.from_log(log, front.D) for log in logs.by_depth[front.D]])
-        by_depth = {point.D: point for point in timing.points}
-        plain = times_at(by_depth, None, 0, [1.0])
-        return plain, times_at(by_depth, front.drafter, front.D, pooled.proposal_lengths().tolist()), pooled.AL
+
+def prediction(
+    bench: Workbench, timing: TimingRecord, drafter: Drafter, D: int, chosen: Sequence[TokenStream]
+) -> tuple[StepTimes, StepTimes, float]:
+    """Step times, plain and drafted, and AL by replay, of one drafter at D on the chosen prompts alone."""
+    target = bench.target if reads_target(drafter) else None
+    logs = replay(target, drafter, chosen, bench.sampling, bench.card.eos_ids, [D])
+    pooled = Acceptance.pool([Acceptance.from_log(log, D) for log in logs.by_depth[D]])
+    by_depth = {point.D: point for point in timing.points}
+    drafted = times_at(by_depth, drafter.info.name, D, pooled.proposal_lengths().tolist())
+    return times_at(by_depth, None, 0, [1.0]), drafted, pooled.AL
 
 
 def stamped(record: AcceptanceRecord, key: str) -> AcceptanceRecord:
     """The record with the hash of its inputs."""
     hashes = {"inputs": key, **record.provenance.input_hashes}
     return replace(record, provenance=replace(record.provenance, input_hashes=hashes))
-
-
-def spread(streams: Sequence[TokenStream], count: int) -> list[TokenStream]:
-    """`count` streams, evenly over the list."""
-    count = min(count, len(streams))
-    return [streams[i * len(streams) // count] for i in range(count)]
 
 
 def fingerprint(folder: Path) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Nothing is fetched behind the user's back, and no code that comes with a model is ever run.
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+WINDOW_KEY = "max_position_embeddings"
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -90,6 +91,16 @@ def pick_dtype(name: str, config_dtype: Any, device: str) -> Any:
     return own
 
 
+def read_config(folder: Path, model_id: str) -> Any:
+    """A checkpoint's config as transformers reads it."""
+    import_torch()
+    quiet_transformers()
+    import transformers
+
+    with readable(model_id):
+        return transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+
+
 def load_card(model_id: str) -> Card:
     """Config and tokenizer of a model; no weights are read."""
     import_torch()
@@ -97,8 +108,8 @@ def load_card(model_id: str) -> Card:
     import transformers
 
     folder = resolve_folder(model_id)
+    config = read_config(folder, model_id)
     with readable(model_id):
-        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         generation = None
         if (folder / "generation_config.json").is_file():
@@ -109,21 +120,14 @@ def load_card(model_id: str) -> Card:
             folder=folder,
             tokenizer=tokenizer,
             vocab_size=int(text.vocab_size),
-            window=getattr(text, "max_position_embeddings", None),
+            window=getattr(text, WINDOW_KEY, None),
             eos_ids=eos_ids_of(generation, text),
         )
 
 
 def window_of(model_id: str) -> int | None:
     """A model's context window from its config alone, None where it names none."""
-    import_torch()
-    quiet_transformers()
-    import transformers
-
-    folder = resolve_folder(model_id)
-    with readable(model_id):
-        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(decoder=True)
-        return getattr(config, "max_position_embeddings", None)
+    return getattr(read_config(resolve_folder(model_id), model_id).get_text_config(decoder=True), WINDOW_KEY, None)
 
 
 def shortest_window(target: Card, drafter_models: Sequence[str]) -> int | None:
@@ -132,42 +136,37 @@ def shortest_window(target: Card, drafter_models: Sequence[str]) -> int | None:
     return min((window for window in windows if window is not None), default=None)
 
 
+def device() -> str:
+    """The kind of device passes run on."""
+    return "cuda" if import_torch().cuda.is_available() else "cpu"
+
+
 def device_label() -> str:
     """The device passes run on, by name: `cpu`, or `cuda` and which."""
-    torch = import_torch()
-    return f"cuda ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else "cpu"
+    return f"cuda ({import_torch().cuda.get_device_name()})" if device() == "cuda" else "cpu"
 
 
 def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
     """The weights, in evaluation mode on the best device here; safetensors, or plain tensors of older files."""
     check_dtype(dtype)
-    torch = import_torch()
+    import_torch()
     quiet_transformers()
     import transformers
 
     from codraft.decode.hf.model import HFModel
 
     folder = resolve_folder(model_id)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    config = read_config(folder, model_id)
     with readable(model_id):
-        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=pick_dtype(dtype, own_dtype(config), device), **LOCAL
-        ).to(device)
+            folder, config=config, dtype=pick_dtype(dtype, own_dtype(config), device()), **LOCAL
+        ).to(device())
         return HFModel(model, model_id)
 
 
 def resolved_dtype(folder: Path, dtype: str) -> str:
     """The name of the dtype that a model of this folder runs in here."""
-    import_torch()
-    quiet_transformers()
-    import torch
-    import transformers
-
-    with readable(str(folder)):
-        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return str(pick_dtype(dtype, own_dtype(config), device)).removeprefix("torch.")
+    return str(pick_dtype(dtype, own_dtype(read_config(folder, str(folder))), device())).removeprefix("torch.")
 
 
 def own_dtype(config: Any) -> Any:

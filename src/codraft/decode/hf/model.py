@@ -1,5 +1,6 @@
 """Any causal language model that transformers loads, behind the target seam."""
 
+import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from codraft.core.errors import CapabilityError
 from codraft.decode.hf.cache import SlotCache, Snapshot, SnapshotCache, windows_of
-from codraft.decode.hf.load import eos_ids_of
+from codraft.decode.hf.load import WINDOW_KEY, eos_ids_of
 from codraft.decode.target import Cache, PassOutput, Tap
 
 # Longer ragged passes run row by row: padding would cost more than the calls, and a lone row needs no mask.
@@ -29,7 +30,7 @@ class HFModel:
         self.id = model_id
         config = model.config.get_text_config(decoder=True)
         self.vocab_size = int(config.vocab_size)
-        self.window: int | None = getattr(config, "max_position_embeddings", None)
+        self.window: int | None = getattr(config, WINDOW_KEY, None)
         self.eos_ids = eos_ids_of(getattr(model, "generation_config", None), config)
         self.device = str(model.device)
         self.dtype = str(model.dtype).removeprefix("torch.")
@@ -159,8 +160,6 @@ class HFModel:
 
     def _check_continuation(self, sequence: Snapshot, tokens: Sequence[int]) -> None:
         """Once per model: k tokens in one pass must equal k passes of one, or speculation would not be lossless."""
-        import copy
-
         together = self._continue(copy.deepcopy(sequence.cache), sequence.length, tokens, len(tokens)).float()
         cache = copy.deepcopy(sequence.cache)
         apart = torch.cat([self._continue(cache, sequence.length + i, [t], 1) for i, t in enumerate(tokens)]).float()
