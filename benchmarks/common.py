@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codraft.core.record import machine
+from codraft.core.provenance import machine
 from codraft.core.spec import Sampling
 from codraft.decode.hf.load import Card, engine_versions, load_card, load_model
 from codraft.decode.hf.model import HFModel

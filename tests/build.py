@@ -3,15 +3,8 @@
 from collections.abc import Sequence
 
 from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
-from codraft.core.record import (
-    AcceptanceRecord,
-    AcceptanceResult,
-    Candidate,
-    DrafterInfo,
-    PromptsInfo,
-    Provenance,
-    TimingPoint,
-)
+from codraft.core.provenance import Provenance
+from codraft.core.schema import AcceptanceRecord, AcceptanceResult, Candidate, DrafterInfo, PromptsInfo, TimingPoint
 
 Step = tuple[int, int]
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codraft.core.record import DrafterInfo
+from codraft.core.schema import DrafterInfo
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.noise import Purpose

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from codraft.cli.main import attached, main
-from codraft.core.record import AcceptanceRecord, GenerationRecord, read_record
+from codraft.core.record import read_record
+from codraft.core.schema import AcceptanceRecord, GenerationRecord
 
 
 @pytest.mark.parametrize("argv", [["--json", "-", "-D", "2"], ["-D", "2", "--json", "-"], ["--json=-", "-D", "2"]])

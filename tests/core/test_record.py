@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from codraft.core.acceptance import Acceptance, StepLog, curve_point
 from codraft.core.errors import SpecError
+from codraft.core.provenance import provenance
 from codraft.core.record import (
+    check_destination,
+    dumps,
+    emit,
+    hash_of,
+    read_record,
+    squeeze_lists,
+    to_json,
+    write_record,
+)
+from codraft.core.schema import (
     AcceptanceRecord,
     Confirmation,
     DecisionPoint,
@@ -26,15 +37,6 @@ from codraft.core.record import (
     Record,
     ScheduleEntry,
     TimingRecord,
-    check_destination,
-    dumps,
-    emit,
-    hash_of,
-    provenance,
-    read_record,
-    squeeze_lists,
-    to_json,
-    write_record,
 )
 
 from tests import build

@@ -2,7 +2,7 @@
 
 import pytest
 
-from codraft.core.record import Candidate, DecisionPoint, ScheduleEntry, TimingPoint
+from codraft.core.schema import Candidate, DecisionPoint, ScheduleEntry, TimingPoint
 from codraft.cost.choose import LEAST_GAIN, decide, schedule
 from codraft.models.shape import Shape
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from codraft.core.record import Candidate, Guideline
+from codraft.core.schema import Candidate, Guideline
 from codraft.cost.guidelines import PLATEAU, guidelines
 from codraft.models.shape import Shape
 

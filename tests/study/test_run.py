@@ -12,7 +12,8 @@ import pytest
 
 from codraft.cli.main import main
 from codraft.core.errors import SpecError
-from codraft.core.record import AcceptanceRecord, DecisionRecord, TimingRecord, read_record
+from codraft.core.record import read_record
+from codraft.core.schema import AcceptanceRecord, DecisionRecord, TimingRecord
 from codraft.replay.streams import Progress
 from codraft.study.run import Study
 from codraft.study.spec import StudySpec, read_study

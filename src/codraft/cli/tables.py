@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console, interval, milliseconds
-from codraft.core.record import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
+from codraft.core.schema import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
 from codraft.cost.choose import LEAST_GAIN
 
 

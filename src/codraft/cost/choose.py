@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from codraft.core.acceptance import CurvePoint
-from codraft.core.record import AcceptanceResult, Candidate, DecisionPoint, ScheduleEntry, TimingPoint
+from codraft.core.schema import AcceptanceResult, Candidate, DecisionPoint, ScheduleEntry, TimingPoint
 from codraft.cost.guidelines import guidelines
 from codraft.cost.step import StepTimes, break_even_AL, speedup, times_at
 from codraft.models.shape import Shape

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from codraft.core.record import Candidate, Guideline, TimingPoint
+from codraft.core.schema import Candidate, Guideline, TimingPoint
 from codraft.models.shape import Shape
 
 # A pass that costs at most this much more than one token is still on the memory-bound plateau.

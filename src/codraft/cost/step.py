@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from codraft.core.errors import SpecError
-from codraft.core.record import TimingPoint
+from codraft.core.schema import TimingPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

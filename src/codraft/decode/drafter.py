@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from codraft.core.record import DrafterInfo
+from codraft.core.schema import DrafterInfo
 from codraft.decode.target import Tap
 
 DraftKind = Literal["one_hot", "dense"]

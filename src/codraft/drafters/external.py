@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from codraft.core.record import DrafterInfo
+from codraft.core.schema import DrafterInfo
 from codraft.core.spec import MAX_DEPTH, ExternalSpec, Sampling, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.forced import forced_pass

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from codraft.core.record import DrafterInfo
+from codraft.core.schema import DrafterInfo
 from codraft.core.spec import NgramSpec, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.target import Tap

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from codraft.core.errors import SpecError
-from codraft.core.record import DrafterInfo, TimingPoint
+from codraft.core.schema import DrafterInfo, TimingPoint
 from codraft.core.spec import Sampling
 from codraft.core.stats import Spread
 from codraft.decode.drafter import Drafter, DraftKind, Features, Proposal, Request, Unrolled

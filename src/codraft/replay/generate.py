@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
-from codraft.core.record import Generated, GenerationRecord, provenance
+from codraft.core.provenance import provenance
+from codraft.core.schema import Generated, GenerationRecord
 from codraft.core.spec import DrafterSpec, Sampling, check_positive
 from codraft.decode.drafter import Drafter, Request
 from codraft.decode.hf.load import (

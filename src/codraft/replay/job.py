@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from codraft.core.errors import SpecError
-from codraft.core.record import AcceptanceRecord, AcceptanceResult, PromptsInfo, provenance
+from codraft.core.provenance import provenance
+from codraft.core.schema import AcceptanceRecord, AcceptanceResult, PromptsInfo
 from codraft.core.spec import DrafterSpec, Sampling, check_positive
 from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window

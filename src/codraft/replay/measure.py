@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
 from codraft.core.errors import SpecError
-from codraft.core.record import AcceptanceResult, DomainCurve
+from codraft.core.schema import AcceptanceResult, DomainCurve
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import Drafter, Unrolled
 from codraft.decode.forced import forced_pass

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codraft.core.record import Confirmation, Generated
+from codraft.core.schema import Confirmation, Generated
 from codraft.core.spec import Sampling
 from codraft.core.stats import bootstrap_weights, interval95
 from codraft.decode.drafter import Drafter

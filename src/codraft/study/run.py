@@ -13,19 +13,9 @@ from codraft import __version__
 from codraft.core.acceptance import Acceptance
 from codraft.core.errors import SpecError
 from codraft.core.files import check_writable, sha256_file, sha256_text
-from codraft.core.record import (
-    AcceptanceRecord,
-    Candidate,
-    Confirmation,
-    DecisionRecord,
-    Record,
-    TimingRecord,
-    hash_of,
-    machine,
-    provenance,
-    read_record,
-    write_record,
-)
+from codraft.core.provenance import machine, provenance
+from codraft.core.record import hash_of, read_record, write_record
+from codraft.core.schema import AcceptanceRecord, Candidate, Confirmation, DecisionRecord, Record, TimingRecord
 from codraft.core.spec import check_depth, parse_drafters
 from codraft.core.stats import evenly
 from codraft.cost.choose import decide
