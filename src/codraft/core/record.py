@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, check_writable, sha256_text, write_failure
-from codraft.core.schema import DecisionPoint, Record, ScheduleEntry
+from codraft.core.schema import DecisionPoint, FrontierPoint, Record, ScheduleEntry
 from codraft.core.spec import load
 
 R = TypeVar("R", bound="Record")
@@ -23,7 +23,7 @@ def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unmeasured (None) fields are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = {f.name: getattr(value, f.name) for f in fields(value)}
-        keep_null = isinstance(value, DecisionPoint | ScheduleEntry)
+        keep_null = isinstance(value, DecisionPoint | ScheduleEntry | FrontierPoint)
         return {
             key: to_json(item)
             for key, item in pairs.items()

@@ -53,11 +53,15 @@ class DomainCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceResult:
-    """AL(D) of one drafter. Basis `steps` counts every pass; `expected_steps` is an expectation over draft noise."""
+    """AL(D) of one drafter. Basis `steps` counts every pass; `expected_steps` is an expectation over draft noise.
+
+    `cold` is the curve of a drafter that remembers other streams, with nothing remembered; absent for the others.
+    """
 
     drafter: DrafterInfo
     basis: Literal["steps", "expected_steps", "drafted_steps"]
     curve: list[CurvePoint]
+    cold: list[CurvePoint] | None = None
     domains: dict[str, DomainCurve] = field(default_factory=dict)
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -111,7 +115,11 @@ class GenerationRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingPoint:
-    """Medians in seconds at one (B, S, D); p10 and p90 are of T_verif. x = B * (1 + D) tokens are verified."""
+    """Medians in seconds at one (B, S, D); p10 and p90 are of T_verif. x = B * (1 + D) tokens are verified.
+
+    `shares` of a pass by kind of work: ffn, projections (the linear layers of attention), attention (the rest of it,
+    which reads the cache) and other; they sum to 1.
+    """
 
     B: int
     S: int
@@ -123,25 +131,84 @@ class TimingPoint:
     num_samples: int
     p10: float
     p90: float
+    t_sys_spread_s: tuple[float, float] | None = None
+    t_draft_spread_s: dict[str, tuple[float, float]] | None = None
+    shares: dict[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmPoint:
+    """[M, k] x [k, n] on this machine: median seconds with spread, and the throughput 2 M n k / t."""
+
+    layer: str
+    n: int
+    k: int
+    M: int
+    t_s: float
+    p10: float
+    p90: float
+    num_samples: int
+    flops_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionPoint:
+    """Attention of one layer, 1 + D queries a sequence over S cached tokens: `rows` = G (1 + D) per KV head."""
+
+    B: int
+    S: int
+    D: int
+    rows: int
+    t_s: float
+    p10: float
+    p90: float
+    num_samples: int
+    flops_per_s: float
+    bytes_per_s: float
+
+
+Ragged = Literal["padded", "packed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimingRecord(Record):
-    """Step times measured on this machine."""
+    """Step times measured on this machine.
+
+    `ragged` says what a pass over drafts of unequal length costs: `padded` as the longest, `packed` as their sum.
+    """
 
     SCHEMA = "codraft.timing/1"
     target: str
+    ragged: Ragged
     points: list[TimingPoint]
+    gemm: list[GemmPoint] | None = None
+    attention: list[AttentionPoint] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareRecord(Record):
+    """What this machine can do: the highest memory and arithmetic rates its microbenchmarks reached."""
+
+    SCHEMA = "codraft.hardware/1"
+    name: str
+    bytes_per_s: float
+    flops_per_s: float
+    gemm: list[GemmPoint]
+    attention: list[AttentionPoint]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One (drafter, D) at one load."""
+    """One (drafter, D) at one load; x is the mean number of tokens in a verification pass."""
 
     drafter: str
     D: int
     AL: float
     AL_ci95: tuple[float, float] | None = None
+    x: float
+    t_verif_s: float
+    t_draft_s: float
+    t_sys_s: float
     t_step_s: float
     speedup: float
     speedup_ci95: tuple[float, float] | None = None
@@ -151,11 +218,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guideline:
-    """One of the five guidelines at a point: whether its premise holds, the D it names, and why."""
+    """One of the five guidelines at a point: its premise and whether it holds, the value it names, and why.
+
+    `optimum` is what the same question's exact answer is, `loss` the share of speed lost by following the rule.
+    """
 
     id: int
+    premise: str
     applies: bool
     value: int | str | None = None
+    optimum: int | str | None = None
+    loss: float | None = None
     reason: str
 
 
@@ -167,6 +240,8 @@ class DecisionPoint:
     S: int
     plain: dict[str, float]
     best: Candidate | None
+    verdict: str
+    warnings: list[str]
     candidates: list[Candidate]
     guidelines: list[Guideline]
 
@@ -178,6 +253,21 @@ class ScheduleEntry:
     max_batch: int
     drafter: str | None
     D: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """One way of drafting, for this target: what it needs, what it costs, when it fits."""
+
+    mechanism: str
+    inputs: str
+    generation: str
+    memory_bytes: int | None = None
+    memory: str
+    cost: str
+    training: str
+    fits: str
+    measured_as: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,3 +297,32 @@ class DecisionRecord(Record):
     points: list[DecisionPoint]
     schedule: list[ScheduleEntry]
     confirmation: Confirmation | None = None
+    mechanisms: list[Mechanism]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """One way to run at one load: speed for one user against speed of the machine; drafter null is plain decoding.
+
+    `frontier` marks points that none beats in both; `plain_frontier` the same among plain decoding alone.
+    """
+
+    B: int
+    S: int
+    drafter: str | None
+    D: int
+    AL: float
+    tokens_per_s_user: float
+    tokens_per_s: float
+    frontier: bool
+    plain_frontier: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierRecord(Record):
+    """AL / T_step against B * AL / T_step, with and without speculation."""
+
+    SCHEMA = "codraft.frontier/1"
+    target: str
+    basis: dict[str, str]
+    points: list[FrontierPoint]
