@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from codraft.core.errors import SpecError
-from codraft.core.spec import DrafterSpec, ExternalSpec, NgramSpec, Sampling
+from codraft.core.spec import DrafterSpec, ExternalSpec, NgramSpec, Sampling, SuffixSpec
 from codraft.decode.drafter import Drafter
 from codraft.drafters.external import ExternalDrafter
 from codraft.drafters.ngram import NgramDrafter
+from codraft.drafters.suffix import SuffixDrafter
 from codraft.formats.vocab import difference, read_vocab
 
 
@@ -14,6 +15,8 @@ def build(spec: DrafterSpec, vocab_size: int, target_folder: Path, sampling: Sam
     """A drafter for a target with this vocabulary; a pair that cannot work is a SpecError."""
     if isinstance(spec, NgramSpec):
         return NgramDrafter(spec)
+    if isinstance(spec, SuffixSpec):
+        return SuffixDrafter(spec)
     return build_external(spec, vocab_size, target_folder, sampling, dtype)
 
 
@@ -29,7 +32,7 @@ def build_external(
         )
     folder = resolve_folder(spec.path)
     compared = check_vocabulary(spec.name, folder, target_folder)
-    model = load_model(spec.path, dtype)
+    model = load_model(spec.path, dtype, layers=spec.layers)
     if model.vocab_size != vocab_size and not compared:
         raise SpecError(
             f"drafter '{spec.name}': vocabulary of {model.vocab_size} against the target's {vocab_size}, and no "
