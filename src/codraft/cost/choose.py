@@ -1,54 +1,80 @@
 """From AL(D) and step times to a decision: every (drafter, D), the best, and the guidelines' word on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from codraft.core.acceptance import CurvePoint
-from codraft.core.schema import AcceptanceResult, Candidate, DecisionPoint, ScheduleEntry, TimingPoint
+from codraft.core.schema import Candidate, DecisionPoint, Ragged, ScheduleEntry, TimingPoint
+from codraft.cost.curves import CurveAt, DrafterCurve
 from codraft.cost.guidelines import guidelines
 from codraft.cost.step import StepTimes, break_even_AL, speedup, times_at
+from codraft.cost.verdict import LEAST_GAIN, verdict, warnings
 from codraft.models.shape import Shape
 
-# Below this predicted gain the choice is "off": it would drown in run-to-run noise, and drafting is never free.
-LEAST_GAIN = 1.02
+# Device bytes of a drafter by name, at B sequences of S tokens; None where it is not known.
+DrafterBytes = Callable[[str, int, int], int | None]
+
+
+def unknown_bytes(_name: str, _B: int, _S: int) -> int | None:
+    """Nothing is known of any drafter's memory."""
+    return None
 
 
 def decide(
-    results: Sequence[AcceptanceResult], points: Sequence[TimingPoint], shape: Shape | None
+    curves: Sequence[DrafterCurve],
+    points: Sequence[TimingPoint],
+    shape: Shape | None,
+    ragged: Ragged = "padded",
+    bytes_of: DrafterBytes = unknown_bytes,
 ) -> tuple[list[DecisionPoint], list[ScheduleEntry]]:
     """A decision at every timed (B, S), and the schedule over B at the smallest S."""
     loads = sorted({(point.B, point.S) for point in points})
-    decisions = [decide_at([p for p in points if load == (p.B, p.S)], results, shape) for load in loads]
-    smallest_S = min(S for _, S in loads)
-    return decisions, schedule([d for d in decisions if smallest_S == d.S])
+    decisions = [
+        decide_at([p for p in points if load == (p.B, p.S)], curves, shape, ragged, bytes_of) for load in loads
+    ]
+    smallest_S = {B: min(S for b, S in loads if b == B) for B, _ in loads}
+    return decisions, schedule([d for d in decisions if smallest_S[d.B] == d.S])
 
 
-def decide_at(points: Sequence[TimingPoint], results: Sequence[AcceptanceResult], shape: Shape | None) -> DecisionPoint:
+def decide_at(
+    points: Sequence[TimingPoint],
+    curves: Sequence[DrafterCurve],
+    shape: Shape | None,
+    ragged: Ragged = "padded",
+    bytes_of: DrafterBytes = unknown_bytes,
+) -> DecisionPoint:
     """All candidates at one load, best first."""
     by_depth = {point.D: point for point in points}
-    plain = times_at(by_depth, None, 0, [1.0])
-    candidates = [
-        candidate(result.drafter.name, point, by_depth, plain)
-        for result in results
-        for point in result.curve
-        if point.D in by_depth
-    ]
-    candidates.sort(key=lambda c: -c.speedup)
-    best = candidates[0] if candidates and candidates[0].speedup >= LEAST_GAIN else None
     B, S = points[0].B, points[0].S
+    plain = times_at(by_depth, None, 0, [1.0], ragged)
+    candidates = [
+        candidate(curve.name, point, by_depth, plain, ragged, bytes_of(curve.name, B, S))
+        for curve in curves
+        for point in curve.points
+        if point.D in by_depth and point.D > 0
+    ]
+    candidates.sort(key=lambda c: (-c.speedup, c.D))
+    best = candidates[0] if candidates and candidates[0].speedup >= LEAST_GAIN else None
     return DecisionPoint(
         B=B,
         S=S,
         plain={"t_step_s": plain.t_step_s, "tokens_per_s": B / plain.t_step_s},
         best=best,
+        verdict=verdict(best, candidates),
+        warnings=warnings(candidates),
         candidates=candidates,
         guidelines=guidelines(B, S, by_depth, candidates, shape),
     )
 
 
-def candidate(name: str, point: CurvePoint, by_depth: Mapping[int, TimingPoint], plain: StepTimes) -> Candidate:
+def candidate(
+    name: str,
+    point: CurveAt,
+    by_depth: Mapping[int, TimingPoint],
+    plain: StepTimes,
+    ragged: Ragged,
+    num_bytes: int | None,
+) -> Candidate:
     """One (drafter, D): its gain with the interval that AL's interval implies."""
-    lengths = [sum(row) / point.steps for row in point.counts]
-    drafted = times_at(by_depth, name, point.D, lengths)
+    drafted = times_at(by_depth, name, point.D, point.lengths, ragged)
     interval = None
     if point.AL_ci95 is not None:
         low, high = (speedup(AL, plain, drafted) for AL in point.AL_ci95)
@@ -58,10 +84,15 @@ def candidate(name: str, point: CurvePoint, by_depth: Mapping[int, TimingPoint],
         D=point.D,
         AL=point.AL,
         AL_ci95=point.AL_ci95,
+        x=by_depth[point.D].B * (1 + sum(k * share for k, share in enumerate(point.lengths))),
+        t_verif_s=drafted.t_verif_s,
+        t_draft_s=drafted.t_draft_s,
+        t_sys_s=drafted.t_sys_s,
         t_step_s=drafted.t_step_s,
         speedup=speedup(point.AL, plain, drafted),
         speedup_ci95=interval,
         break_even_AL=break_even_AL(plain, drafted),
+        bytes=num_bytes,
     )
 
 

@@ -1,71 +1,132 @@
-"""The five guidelines of the co-design article [NVIDIA26] at one load: is the premise met, what value, and why."""
+"""The five guidelines of the co-design article [NVIDIA26] at one load.
+
+Each states its premise, whether it holds here, the value it gives, the exact optimum from the same measurements, and
+the share of speed lost by following it.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from codraft.core.schema import Candidate, Guideline, TimingPoint
 from codraft.models.shape import Shape
 
 # A pass that costs at most this much more than one token is still on the memory-bound plateau.
 PLATEAU = 1.25
+# Attention "dominates" from this share of a plain pass on.
+DOMINANT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the guidelines look at: passes by D, candidates, and the best speed-up at every D."""
+
+    B: int
+    S: int
+    by_depth: Mapping[int, TimingPoint]
+    candidates: Sequence[Candidate]
+    shape: Shape | None
+
+    def speeds(self, drafter: str | None = None) -> dict[int, float]:
+        """Speed-up by D, of one drafter or of the best at each D; 1 at D = 0."""
+        best = {0: 1.0}
+        for c in self.candidates:
+            if drafter in (None, c.drafter):
+                best[c.D] = max(best.get(c.D, 0.0), c.speedup)
+        return best
+
+    def attention(self) -> float | None:
+        """Share of attention in a plain pass: of its time where that was measured, else of the bytes it reads."""
+        measured = self.by_depth[0].shares
+        if measured is not None:
+            return measured["attention"]
+        return None if self.shape is None else self.shape.shares(self.B, self.S)[1]
+
+    def words(self) -> str:
+        """FFN and attention shares in words."""
+        measured = self.by_depth[0].shares
+        if measured is not None:
+            return (
+                f"time of a plain pass: FFN {measured['ffn']:.0%}, attention's linear layers "
+                f"{measured['projections']:.0%}, the rest of attention {measured['attention']:.0%}, "
+                f"other {measured['other']:.0%}"
+            )
+        if self.shape is None:
+            return "FFN and attention shares are unknown: neither measured nor those of a dense transformer"
+        ffn, attention = self.shape.shares(self.B, self.S)
+        return f"bytes read: FFN {ffn:.0%}, attention {attention:.0%}, the rest {1 - ffn - attention:.0%}"
 
 
 def guidelines(
     B: int, S: int, by_depth: Mapping[int, TimingPoint], candidates: Sequence[Candidate], shape: Shape | None
 ) -> list[Guideline]:
-    """All five, each with its reason; shares are of bytes read in a plain pass."""
-    if shape is None:
-        attention, shares = None, "FFN and attention shares are unknown: the config is not that of a dense transformer"
-    else:
-        ffn, attention = shape.shares(B, S)
-        shares = f"bytes read: FFN {ffn:.0%}, attention {attention:.0%}, the rest {1 - ffn - attention:.0%}"
-    return [
-        compute_bound(by_depth, attention, shares),
-        *tile_rules(attention, shape, shares),
-        low_latency(B, candidates, shares),
-        mechanism(candidates, shares),
-    ]
+    """All five, each with its reason."""
+    load = Load(B, S, by_depth, candidates, shape)
+    rules = [compute_bound(load), *tile_rules(load), low_latency(load), mechanism(load)]
+    return [replace(rule, reason=f"{rule.reason}; {load.words()}") for rule in rules]
 
 
-def compute_bound(by_depth: Mapping[int, TimingPoint], attention: float | None, shares: str) -> Guideline:
+def judged(load: Load, rule: Guideline, drafter: str | None = None) -> Guideline:
+    """A rule that names a D beside the exact optimum; no loss where that D was not measured."""
+    speeds = load.speeds(drafter)
+    optimum = max(speeds, key=lambda D: (speeds[D], -D))
+    value = rule.value
+    loss = 1 - speeds[value] / speeds[optimum] if isinstance(value, int) and value in speeds else None
+    return replace(rule, optimum=optimum, loss=loss)
+
+
+def compute_bound(load: Load) -> Guideline:
     """1: draft up to where verification leaves the memory-bound plateau; said of GEMMs, not of attention."""
-    plain = by_depth[0].t_verif_s
+    plain = load.by_depth[0].t_verif_s
     flat = 0
-    for D, point in sorted(by_depth.items()):
+    for D, point in sorted(load.by_depth.items()):
         if point.t_verif_s > PLATEAU * plain:
             break
         flat = D
-    top = max(by_depth)
-    grown = by_depth[top].t_verif_s / plain
-    return Guideline(
-        id=1,
-        applies=attention is not None and attention < 0.5,
-        value=flat,
-        reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up to "
-        f"D = {flat}; {shares}",
+    top = max(load.by_depth)
+    grown = load.by_depth[top].t_verif_s / plain
+    attention = load.attention()
+    return judged(
+        load,
+        Guideline(
+            id=1,
+            premise="linear layers, not attention, take most of a pass",
+            applies=attention is not None and attention < DOMINANT,
+            value=flat,
+            reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up "
+            f"to D = {flat}",
+        ),
     )
 
 
-def tile_rules(attention: float | None, shape: Shape | None, shares: str) -> list[Guideline]:
-    """2 and 3: fill the attention kernel's tile of query rows, G * (1 + D)."""
-    if shape is None or attention is None:
-        return [Guideline(id=i, applies=False, reason=shares) for i in (2, 3)]
-    if shape.tile is None:
-        why = f"this device's attention kernel has no query tile; {shares}"
-        return [Guideline(id=i, applies=False, reason=why) for i in (2, 3)]
+def tile_rules(load: Load) -> list[Guideline]:
+    """2 and 3: fill the attention kernel's tile of query rows, G (1 + D)."""
+    shape, attention = load.shape, load.attention()
+    two = Guideline(
+        id=2,
+        premise="attention takes most of a pass, and its kernel works in tiles of query rows",
+        applies=False,
+        reason="",
+    )
+    three = replace(two, id=3, premise=f"{two.premise}, and more than one tile pays")
+    if shape is None or shape.tile is None:
+        why = "the target's heads are unknown" if shape is None else "this device's attention kernel has no query tile"
+        return [judged(load, replace(rule, reason=why)) for rule in (two, three)]
     first = max(0, shape.tile // shape.G - 1)
-    why = f"G = {shape.G}, tile {shape.tile} (the article's, not measured here); {shares}"
-    return [
-        Guideline(id=2, applies=attention >= 0.5, value=first, reason=why),
-        Guideline(id=3, applies=attention >= 0.5, value=2 * shape.tile // shape.G - 1, reason=why),
-    ]
+    second = max(0, 2 * shape.tile // shape.G - 1)
+    dominant = attention is not None and attention >= DOMINANT
+    why = f"G = {shape.G}, tile {shape.tile} (the article's, not measured here)"
+    two = judged(load, replace(two, applies=dominant, value=first, reason=why))
+    more_pays = isinstance(two.optimum, int) and two.optimum > first
+    return [two, judged(load, replace(three, applies=dominant and more_pays, value=second, reason=why))]
 
 
-def low_latency(B: int, candidates: Sequence[Candidate], shares: str) -> Guideline:
+def low_latency(load: Load) -> Guideline:
     """4: at very low latency raise D only while the gain in AL pays the draft."""
-    if not candidates:
-        return Guideline(id=4, applies=False, reason=f"no candidate was measured; {shares}")
-    name = candidates[0].drafter
-    curve = sorted((c for c in candidates if c.drafter == name), key=lambda c: c.D)
+    rule = Guideline(id=4, premise="very low latency: one sequence at a time", applies=load.B == 1, reason="")
+    if not load.candidates:
+        return replace(rule, applies=False, reason="no candidate was measured")
+    name = load.candidates[0].drafter
+    curve = sorted((c for c in load.candidates if c.drafter == name), key=lambda c: c.D)
     D, last = 0, 1.0
     for point in curve:
         if point.speedup <= last:
@@ -76,20 +137,27 @@ def low_latency(B: int, candidates: Sequence[Candidate], shares: str) -> Guideli
         if D
         else f"already D = {curve[0].D} of {name} loses (speed-up {curve[0].speedup:.2f})"
     )
-    return Guideline(id=4, applies=B == 1, value=D, reason=f"{reason}; {shares}")
+    return judged(load, replace(rule, value=D, reason=reason), drafter=name)
 
 
-def mechanism(candidates: Sequence[Candidate], shares: str) -> Guideline:
+def mechanism(load: Load) -> Guideline:
     """5: the mechanism with the best speed-up, which need not have the best AL."""
-    if not candidates:
-        return Guideline(id=5, applies=False, reason=f"no candidate was measured; {shares}")
-    fastest = candidates[0]
-    longest = max(candidates, key=lambda c: c.AL)
-    return Guideline(
+    rule = Guideline(
         id=5,
-        applies=len({c.drafter for c in candidates}) > 1,
-        value=fastest.drafter,
-        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; "
-        f"the longest AL is {longest.drafter}'s {longest.AL:.2f} at D = {longest.D}, speed-up {longest.speedup:.2f}; "
-        f"{shares}",
+        premise="more than one mechanism was measured",
+        applies=len({c.drafter for c in load.candidates}) > 1,
+        reason="",
+    )
+    if not load.candidates:
+        return replace(rule, reason="no candidate was measured")
+    fastest = load.candidates[0]
+    longest = max(load.candidates, key=lambda c: c.AL)
+    off = fastest.speedup < 1
+    return replace(
+        rule,
+        value="off" if off else fastest.drafter,
+        optimum="off" if off else fastest.drafter,
+        loss=0.0,
+        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; choosing "
+        f"by AL instead, {longest.drafter} at D = {longest.D} (AL {longest.AL:.2f}), would give {longest.speedup:.2f}",
     )

@@ -6,7 +6,7 @@ teacher-forced over a whole stream and serves replay and training. A property te
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +84,38 @@ class Drafter(Protocol):
         ...
 
     def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:
-        """Take in what the target decided: accepted tokens, the next anchor, features of anchor and accepted."""
+        """Take in what the step committed: accepted tokens, then the last one, which is the next anchor.
+
+        Features are those of the old anchor and the accepted tokens.
+        """
         ...
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all sequences but these."""
         ...
+
+
+@runtime_checkable
+class Remembering(Drafter, Protocol):
+    """A drafter that draws on other streams too: what it drafts depends on what it has seen, in order.
+
+    Replay gives it the streams one at a time; every measurement starts from a `fresh` one.
+    """
+
+    def fresh(self) -> Self:
+        """The same drafter, remembering nothing."""
+        ...
+
+    def unroll_each(
+        self, prompt_ids: Sequence[int], output_ids: Sequence[int], depths: Sequence[int], asked: int
+    ) -> list[Unrolled]:
+        """As `unroll`, for several D at once, after what it remembers; then it remembers `output_ids[:asked]` too.
+
+        Only anchors 0..asked - 2 need drafts.
+        """
+        ...
+
+
+def fresh(drafter: "Drafter") -> "Drafter":
+    """The drafter as it is before its first stream."""
+    return drafter.fresh() if isinstance(drafter, Remembering) else drafter

@@ -6,7 +6,7 @@ the token limit; only the output is cut there. An accepted EOS ends the stream w
 rules and none of this code.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +38,15 @@ class NoProbe:
         return nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What one step commits: accepted tokens, then the bonus, or where `cut` the accepted EOS with nothing behind."""
+
+    accepted: list[int]
+    last: int
+    cut: bool
+
+
 @dataclass(slots=True)
 class Stream:
     """One stream in the making. `steps` holds (anchor position, drafted, accepted, cut by EOS) of every step."""
@@ -45,6 +54,13 @@ class Stream:
     request: Request
     output_ids: list[int]
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
+
+    def extend(self, drafted: int, gain: Gain) -> None:
+        """Commit one step."""
+        anchor, accepted = len(self.output_ids) - 1, len(gain.accepted)
+        counts = (accepted + 1, accepted + 1) if gain.cut else (drafted, accepted)
+        self.steps.append((anchor, *counts, gain.cut))
+        self.output_ids += [*gain.accepted, gain.last]
 
     def done(self, eos_ids: frozenset[int]) -> bool:
         """Ended by EOS or by the limit."""
@@ -133,15 +149,17 @@ def step(batch: Batch, D: int) -> None:
         inputs = [[anchor, *draft] for anchor, draft in zip(anchors, proposal.tokens, strict=True)]
         with batch.probe.phase("verify"):
             out = batch.target.forward(inputs, batch.cache, taps=batch.drafter.taps if batch.drafter else ())
-        verdicts = [judge(batch, row, proposal, out) for row in range(len(batch.streams))]
-        batch.cache.rollback([n + 1 + v.accepted for n, v in zip(lengths, verdicts, strict=True)])
-        accepted = [draft[: v.accepted] for draft, v in zip(proposal.tokens, verdicts, strict=True)]
+        gains = [
+            gain(draft, judge(batch, row, proposal, out), batch.target.eos_ids)
+            for row, draft in enumerate(proposal.tokens)
+        ]
+        batch.cache.rollback([n + 1 + len(g.accepted) for n, g in zip(lengths, gains, strict=True)])
         if batch.drafter:
             with batch.probe.phase("draft"):
-                features = slice_features(out.features, [1 + v.accepted for v in verdicts])
-                batch.drafter.commit(accepted, [v.bonus for v in verdicts], features)
-        for stream, draft, verdict in zip(batch.streams, proposal.tokens, verdicts, strict=True):
-            extend(stream, draft, verdict, batch.target.eos_ids)
+                features = slice_features(out.features, [1 + len(g.accepted) for g in gains])
+                batch.drafter.commit([g.accepted for g in gains], [g.last for g in gains], features)
+        for stream, draft, g in zip(batch.streams, proposal.tokens, gains, strict=True):
+            stream.extend(len(draft), g)
         batch.drop_finished()
 
 
@@ -174,14 +192,8 @@ def judge(batch: Batch, row: int, proposal: Proposal, out: PassOutput) -> Verdic
     )
 
 
-def extend(stream: Stream, draft: Sequence[int], verdict: Verdict, eos_ids: Iterable[int]) -> None:
-    """Commit one step's tokens: an accepted EOS cuts the draft there, and there is no bonus after it."""
-    accepted = draft[: verdict.accepted]
-    anchor = len(stream.output_ids) - 1
+def gain(draft: Sequence[int], verdict: Verdict, eos_ids: frozenset[int]) -> Gain:
+    """An accepted EOS cuts the draft there, and there is no bonus after it."""
+    accepted = list(draft[: verdict.accepted])
     end = next((i for i, token in enumerate(accepted) if token in eos_ids), None)
-    if end is None:
-        stream.steps.append((anchor, len(draft), len(accepted), False))
-        stream.output_ids += [*accepted, verdict.bonus]
-    else:
-        stream.steps.append((anchor, end + 1, end + 1, True))
-        stream.output_ids += accepted[: end + 1]
+    return Gain(accepted, verdict.bonus, False) if end is None else Gain(accepted[:end], accepted[end], True)

@@ -6,7 +6,7 @@ context. D goes round and round within one session, so a machine that drifts doe
 only warms up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,11 +15,17 @@ from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo, TimingPoint
 from codraft.core.spec import Sampling
 from codraft.core.stats import Spread
-from codraft.decode.drafter import Drafter, DraftKind, Features, Proposal, Request, Unrolled
+from codraft.decode.drafter import Drafter, DraftKind, Features, Proposal, Request, Unrolled, fresh
+from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import Batch, step
 from codraft.decode.target import Tap, Target
 from codraft.measure.clock import Laps
+from codraft.measure.shares import Sections, shares
 from codraft.replay.streams import Progress, TokenStream
+
+# Seconds of one step by phase, and by kind of module where those were watched.
+Lap = dict[str, float]
+SHARE_ROUNDS = 2
 
 
 class WrongDrafter:
@@ -56,16 +62,20 @@ class WrongDrafter:
         """Nothing to keep."""
 
 
-def contexts(streams: Sequence[TokenStream], B: int, S: int) -> list[list[int]]:
-    """B real contexts of exactly S tokens, repeated end to end where a stream is shorter."""
-    if not streams:
-        raise SpecError("no stream to take a context from")
+def contexts(texts: Sequence[Sequence[int]], B: int, S: int) -> list[list[int]]:
+    """B real contexts of exactly S tokens, repeated end to end where a text is shorter."""
+    if not texts:
+        raise SpecError("no text to take a context from")
     rows = []
     for b in range(B):
-        stream = streams[b % len(streams)]
-        text = [*stream.prompt_ids, *stream.output_ids]
+        text = list(texts[b % len(texts)])
         rows.append((text * (S // len(text) + 1))[:S])
     return rows
+
+
+def texts_of(streams: Sequence[TokenStream]) -> list[list[int]]:
+    """Prompt and output of every stream."""
+    return [[*stream.prompt_ids, *stream.output_ids] for stream in streams]
 
 
 def typical_context(streams: Sequence[TokenStream]) -> int:
@@ -78,7 +88,7 @@ def typical_context(streams: Sequence[TokenStream]) -> int:
 def time_steps(
     target: Target,
     drafters: Sequence[Drafter],
-    streams: Sequence[TokenStream],
+    texts: Sequence[Sequence[int]],
     sampling: Sampling,
     *,
     B: int,
@@ -88,15 +98,9 @@ def time_steps(
     progress: Progress | None = None,
 ) -> list[TimingPoint]:
     """A timing point for each D at (B, S); `rounds` samples each after one round of warm-up."""
-    room = session_room(depths, rounds) + max(depths) + 1
-    if target.window is not None and S + room > target.window:
-        S = target.window - room
-        if S < 2:
-            raise SpecError(
-                f"timing D up to {max(depths)} in {rounds} rounds takes {room} tokens, and the model's window is "
-                f"{target.window}; ask for fewer D (--depth) or fewer --rounds"
-            )
-    done, total = 0, (rounds + 1) * (1 + len(drafters))
+    S = fitting_context(target, S, depths, rounds)
+    rows = contexts(texts, B, S)
+    done, total = 0, (rounds + 1) * (1 + len(drafters)) + SHARE_ROUNDS + 1
 
     def tick() -> None:
         nonlocal done
@@ -105,35 +109,75 @@ def time_steps(
             progress(done, total)
 
     wrong = WrongDrafter(target.vocab_size)
-    verify = session(target, wrong, contexts(streams, B, S), sampling, depths, rounds, tick)
+    verify = session(target, wrong, rows, sampling, depths, rounds, tick)
+    where = shares_by_depth(target, rows, sampling, depths, tick) if isinstance(target, HFModel) else {}
     draft = {
-        drafter.info.name: session(target, drafter, contexts(streams, B, S), sampling, depths, rounds, tick)
-        for drafter in drafters
+        drafter.info.name: session(target, fresh(drafter), rows, sampling, depths, rounds, tick) for drafter in drafters
     }
-    points = []
-    for D in depths:
-        laps = verify[D]
-        t_verif = Spread.of([lap["verify"] for lap in laps])
-        t_sys = Spread.of([lap["step"] - lap["verify"] - lap["draft"] for lap in laps])
-        points.append(
-            TimingPoint(
-                B=B,
-                S=S,
-                D=D,
-                x=B * (1 + D),
-                t_verif_s=t_verif.median,
-                t_sys_s=t_sys.median,
-                t_draft_s={
-                    name: Spread.of([lap["draft"] for lap in laps_by_depth[D]]).median
-                    for name, laps_by_depth in draft.items()
-                    if D > 0
-                },
-                num_samples=t_verif.num_samples,
-                p10=t_verif.p10,
-                p90=t_verif.p90,
-            )
+    return [
+        timing_point(B, S, D, verify[D], {name: laps[D] for name, laps in draft.items() if D > 0}, where.get(D))
+        for D in depths
+    ]
+
+
+def timing_point(
+    B: int,
+    S: int,
+    D: int,
+    verify: Sequence[Lap],
+    draft: Mapping[str, Sequence[Lap]],
+    shares_of_pass: dict[str, float] | None,
+) -> TimingPoint:
+    """Medians and spread of the laps at one D."""
+    t_verif = Spread.of([lap["verify"] for lap in verify])
+    t_sys = Spread.of([lap["step"] - lap["verify"] - lap["draft"] for lap in verify])
+    t_draft = {name: Spread.of([lap["draft"] for lap in laps]) for name, laps in draft.items()}
+    return TimingPoint(
+        B=B,
+        S=S,
+        D=D,
+        x=B * (1 + D),
+        t_verif_s=t_verif.median,
+        t_sys_s=t_sys.median,
+        t_draft_s={name: spread.median for name, spread in t_draft.items()},
+        num_samples=t_verif.num_samples,
+        p10=t_verif.p10,
+        p90=t_verif.p90,
+        t_sys_spread_s=(t_sys.p10, t_sys.p90),
+        t_draft_spread_s={name: (spread.p10, spread.p90) for name, spread in t_draft.items()},
+        shares=shares_of_pass,
+    )
+
+
+def fitting_context(target: Target, S: int, depths: Sequence[int], rounds: int) -> int:
+    """S, or what is left of the window after the tokens that a timing run may commit."""
+    room = session_room(depths, rounds) + max(depths) + 1
+    if target.window is None or S + room <= target.window:
+        return S
+    if target.window - room < 2:
+        raise SpecError(
+            f"timing D up to {max(depths)} in {rounds} rounds takes {room} tokens, and the model's window is "
+            f"{target.window}; ask for fewer D (--depth) or fewer --rounds"
         )
-    return points
+    return target.window - room
+
+
+def shares_by_depth(
+    target: HFModel,
+    rows: Sequence[Sequence[int]],
+    sampling: Sampling,
+    depths: Sequence[int],
+    tick: Callable[[], None],
+) -> dict[int, dict[str, float]]:
+    """Shares of a pass by kind of work, at every D, from passes of their own: the hooks slow them a little."""
+    sections = Sections(target)
+    with sections.watching():
+        laps = session(target, WrongDrafter(target.vocab_size), rows, sampling, depths, SHARE_ROUNDS, tick, sections)
+    found = {}
+    for D in depths:
+        rounds = [shares(lap, lap["verify"]) for lap in laps[D]]
+        found[D] = {kind: float(np.median([each[kind] for each in rounds])) for kind in rounds[0]}
+    return found
 
 
 def session_room(depths: Sequence[int], rounds: int) -> int:
@@ -149,18 +193,22 @@ def session(
     depths: Sequence[int],
     rounds: int,
     tick: Callable[[], None],
-) -> dict[int, list[dict[str, float]]]:
+    sections: Sections | None = None,
+) -> dict[int, list[Lap]]:
     """Laps of `rounds` steps at each D, taken in turn after one untimed round."""
     room = session_room(depths, rounds)
     requests = [Request(b, prompt, room) for b, prompt in enumerate(prompts)]
     laps = Laps(target.device)
     batch = Batch.prefill(EndlessTarget(target), drafter, requests, sampling, max(depths), laps)
-    kept: dict[int, list[dict[str, float]]] = {D: [] for D in depths}
+    kept: dict[int, list[Lap]] = {D: [] for D in depths}
+    if sections:
+        sections.take()
     for turn in range(rounds + 1):
         for D in depths:
             step(batch, D)
+            parts = sections.take() if sections else {}
             if turn > 0:
-                kept[D].append(laps.steps[-1])
+                kept[D].append({**laps.steps[-1], **parts})
         tick()
     return kept
 

@@ -146,8 +146,11 @@ def device_label() -> str:
     return f"cuda ({import_torch().cuda.get_device_name()})" if device() == "cuda" else "cpu"
 
 
-def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
-    """The weights, in evaluation mode on the best device here; safetensors, or plain tensors of older files."""
+def load_model(model_id: str, dtype: str = "auto", layers: int | None = None) -> "HFModel":
+    """The weights, in evaluation mode on the best device here; safetensors, or plain tensors of older files.
+
+    `layers` keeps the first decoder layers alone, with the model's own last norm and head.
+    """
     check_dtype(dtype)
     import_torch()
     quiet_transformers()
@@ -157,11 +160,23 @@ def load_model(model_id: str, dtype: str = "auto") -> "HFModel":
 
     folder = resolve_folder(model_id)
     config = read_config(folder, model_id)
+    if layers is not None:
+        keep_layers(config.get_text_config(decoder=True), layers, model_id)
     with readable(model_id):
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=pick_dtype(dtype, own_dtype(config), device()), **LOCAL
         ).to(device())
         return HFModel(model, model_id)
+
+
+def keep_layers(config: Any, layers: int, model_id: str) -> None:
+    """Shorten a decoder's config to its first layers, per-layer lists included."""
+    total = config.num_hidden_layers
+    if layers > total:
+        raise SpecError(f"layers must be in 1..{total}, the layers of {model_id}; got {layers}")
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:layers]
 
 
 def resolved_dtype(folder: Path, dtype: str) -> str:

@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,24 @@ LONGEST_PADDED_PASS = 64
 # Logits of one pass of k tokens and of k passes of one differ by rounding alone, relative to the largest; more means a
 # wrong state or a mask that the model does not honour.
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}
+
+
+FFN_NAMES = ("mlp", "feed_forward", "ffn", "block_sparse_moe", "moe")
+ATTENTION_NAMES = ("self_attn", "attn", "attention", "linear_attn", "mixer", "mamba")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Heads of one attention layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def G(self) -> int:
+        """Query heads per KV head."""
+        return self.heads // self.kv_heads
 
 
 class HFModel:
@@ -247,12 +266,47 @@ class HFModel:
             return self.model.get_input_embeddings()
         if not 0 <= int(tap) < self.num_layers:
             raise ValueError(f"tap {tap} is outside -1..{self.num_layers - 1} of {self.id}")
-        layers = next((getattr(decoder, n) for n in ("layers", "h", "blocks") if hasattr(decoder, n)), None)
+        layers = self._layers()
         if layers is None:
             raise CapabilityError(
                 f"{self.id}: no decoder layers found in {type(decoder).__name__}, so they cannot be tapped"
             )
         return layers[int(tap)]
+
+    def _layers(self) -> Any:
+        """The decoder's layers, None where they go by no name we know."""
+        decoder = self.model.get_decoder()
+        return next((getattr(decoder, n) for n in ("layers", "h", "blocks") if hasattr(decoder, n)), None)
+
+    def modules_by_kind(self) -> dict[str, list[Any]]:
+        """The modules of all layers that are `ffn`, `attention` (whole), and `projections` (its linear layers)."""
+        layers = list(self._layers() or ())
+        ffn = [child for layer in layers for name, child in layer.named_children() if name in FFN_NAMES]
+        attention = [child for layer in layers for name, child in layer.named_children() if name in ATTENTION_NAMES]
+        linear = [module for child in attention for module in child.modules() if isinstance(module, torch.nn.Linear)]
+        return {"ffn": ffn, "attention": attention, "projections": linear}
+
+    def linear_shapes(self) -> list[tuple[str, int, int]]:
+        """(name, out, in) of every distinct linear layer, in the order of a pass."""
+        shapes: dict[tuple[int, int], str] = {}
+        for path, module in self.model.named_modules():
+            if isinstance(module, torch.nn.Linear):
+                shapes.setdefault((module.out_features, module.in_features), path.rpartition(".")[2])
+        return [(name, n, k) for (n, k), name in shapes.items()]
+
+    def attention_shape(self) -> AttentionShape | None:
+        """Heads of one layer, None where the config does not name them."""
+        config = self.model.config.get_text_config(decoder=True)
+        heads = getattr(config, "num_attention_heads", None)
+        if not isinstance(heads, int):
+            return None
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        return AttentionShape(heads, kv_heads, head_dim)
+
+    def num_bytes(self) -> int:
+        """Bytes of the weights."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
 
 
 def merge(parts: Sequence[PassOutput]) -> PassOutput:
