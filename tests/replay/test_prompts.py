@@ -1,5 +1,6 @@
-"""Prompt sets: three shapes of rows, and every slip named by file and line."""
+"""Prompt sets: the shapes of rows, and every slip named by file and line."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from codraft.replay.prompts import (
     conversation,
     first_turns,
     load_prompts,
-    locate,
     split_count,
     typed_prompts,
 )
@@ -52,6 +52,47 @@ def test_a_prompt_is_one_user_message() -> None:
     )
 
 
+HUMANEVAL = {"task_id": "H/0", "prompt": '\n\ndef f(x):\n    """{x}"""\n', "entry_point": "f", "test": "t"}
+WRAPPED = (
+    "Complete this Python function. Answer with the whole function in one code block.\n\n"
+    '```python\ndef f(x):\n    """{x}"""\n```'
+)
+
+
+def test_a_humaneval_row_asks_for_its_function() -> None:
+    assert conversation(HUMANEVAL, "here", "1") == Conversation(
+        "H/0", "code", "here", ({"role": "user", "content": WRAPPED},)
+    )
+    assert conversation({**HUMANEVAL, "category": "python"}, "here", "1").category == "python"
+
+
+@pytest.mark.parametrize("missing", ["task_id", "entry_point"])
+@pytest.mark.parametrize("how", ["absent", "null"])
+def test_a_prompt_without_all_keys_of_humaneval_stays_as_it_is(missing: str, how: str) -> None:
+    row = {key: value for key, value in HUMANEVAL.items() if key != missing}
+    made = conversation(row if how == "absent" else {**row, missing: None}, "here", "1")
+    assert (made.opening[0]["content"], made.category) == (HUMANEVAL["prompt"], None)
+
+
+def test_a_gsm8k_row_asks_its_question() -> None:
+    row = {"question": "2 + 2?", "answer": "It is 4.\n#### 4"}
+    assert conversation(row, "here", "9") == Conversation(
+        "9", "maths", "here", ({"role": "user", "content": "2 + 2?"},)
+    )
+    made = conversation({**row, "id": "q", "category": "sums"}, "here", "9")
+    assert (made.id, made.category) == ("q", "sums")
+
+
+@pytest.mark.parametrize("own", [{"turns": ["mine"]}, {"messages": [{"role": "user", "content": "mine"}]}])
+def test_turns_and_messages_come_before_the_shapes_of_benchmarks(own: dict[str, Any]) -> None:
+    made = conversation({**HUMANEVAL, "question": "q", "answer": "a", **own}, "here", "1")
+    assert (prompts_of([made]), made.category) == (["mine"], None)
+
+
+def test_a_prompt_comes_before_a_question() -> None:
+    assert prompts_of([conversation({"prompt": "mine", "question": "q", "answer": "a"}, "here", "1")]) == ["mine"]
+
+
 def test_first_turns_drop_what_follows_and_nothing_else() -> None:
     made = conversation({"id": "a", "category": "c", "turns": ["one", "two"]}, "here", "1")
     alone = conversation({"id": "a", "category": "c", "turns": ["one"]}, "here", "1")
@@ -74,7 +115,12 @@ def test_an_id_of_null_is_no_id() -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"text": "x"}, "no prompt in this row; it needs 'turns', 'messages' or 'prompt'"),
+        ({"text": "x", "k": 1}, "no prompt in this row; it needs 'turns', 'messages' or 'prompt', and holds text, k"),
+        ({}, "no prompt in this row; it needs 'turns', 'messages' or 'prompt', and holds nothing"),
+        ({"question": "x"}, "no prompt in this row"),
+        ({"question": "x", "answer": "y", "context": "z"}, "no prompt in this row"),
+        ({"question": " ", "answer": "y"}, "'question' must be a non-empty text"),
+        ({"task_id": "H/0", "entry_point": "f", "prompt": " "}, "'prompt' must be a non-empty text"),
         ({"turns": []}, "'turns' must be a non-empty list"),
         ({"turns": "x"}, "'turns' must be a non-empty list"),
         ({"turns": ["x", " "]}, "turn 2 must be a non-empty text"),
@@ -144,33 +190,7 @@ def test_the_built_in_set_is_found_and_every_row_has_a_category() -> None:
     assert len(prompts.conversations) >= 16
     assert all(c.category for c in prompts.conversations)
     assert len({c.id for c in prompts.conversations}) == len(prompts.conversations)
-
-
-def test_a_file_named_as_a_built_in_set_comes_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").mkdir()
-    assert locate("demo").name == "demo.jsonl"
-    (tmp_path / "demo").rmdir()
-    jsonl(tmp_path / "demo", {"prompt": "mine"})
-    assert prompts_of(load_prompts(["demo"]).conversations) == ["mine"]
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("none.jsonl", "no prompt file none.jsonl; give a JSONL file or a built-in set: demo"),
-        ("x" * 300, "no prompt file xxx"),
-        ("~nobody-of-this-name/x", "no prompt file ~nobody"),
-        (".", "prompts . is a folder"),
-    ],
-)
-def test_a_name_without_a_file_is_refused(
-    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError) as caught:
-        load_prompts([name])
-    assert str(caught.value).startswith(words)
+    assert prompts.conversations[0].where == "demo, line 1"
 
 
 def test_no_source_and_an_empty_file_are_refused(tmp_path: Path) -> None:
@@ -191,6 +211,7 @@ def test_a_count_takes_rows_spread_evenly_over_the_file(tmp_path: Path) -> None:
     assert prompts_of(load_prompts([f"{name}:4"]).conversations) == ["0", "2", "5", "7"]
     assert prompts_of(load_prompts([f"{name}:1"]).conversations) == ["0"]
     assert len(load_prompts([f"{name}:99"]).conversations) == 10
+    assert len(load_prompts([f"{name}:{10**18 - 1}"]).conversations) == 10
 
 
 def test_sources_are_joined_in_order_and_named_together(tmp_path: Path) -> None:
@@ -220,3 +241,11 @@ def test_the_hash_tells_contents_not_names(tmp_path: Path) -> None:
     hashes = [load_prompts([name]).sha256 for name in (a, b, c, d)]
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
+
+
+def test_gzipped_rows_are_the_same_prompts(tmp_path: Path) -> None:
+    plain = jsonl(tmp_path / "a.jsonl", {"prompt": "x"}, {"turns": ["y", "z"]})
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(Path(plain).read_bytes()))
+    zipped = load_prompts([f"{plain}.gz"])
+    assert zipped.sha256 == load_prompts([plain]).sha256
+    assert zipped.conversations[1].where == f"{plain}.gz, line 2"

@@ -8,18 +8,22 @@ from collections.abc import Sequence
 from codraft import __version__
 
 VERBS = {
-    "tune": "The main job: AL(D), step times, the best drafter and D, confirmed by measurement.",
+    "tune": "The main job: AL(D), step times, the best drafter and D by load, confirmed; a report; launch files.",
     "accept": "AL(D) for every D of every drafter, from prompts or from logs, by replay.",
+    "profile": "T_verif, T_draft, T_sys over B, S, D; GEMM and attention curves of this machine.",
+    "advise": "The best drafter and D by load from AL curves and step times you have, as records or CSV.",
+    "frontier": "Throughput against interactivity, with and without speculation, from the same figures.",
     "generate": "Lossless decoding with any drafter, or none.",
+    "report": "A study's page, written anew.",
 }
 TORCH_EXTRA = ("torch", "transformers", "accelerate", "gguf")
 HELP = f"""codraft: which draft mechanism and which draft length D to run, proved by measurement.
 
-Usage: codraft VERB TARGET [flags]        codraft VERB --help explains a verb
+Usage: codraft VERB [TARGET] [flags]        codraft VERB --help explains a verb
 
 {chr(10).join(f"  {verb:<10}{summary}" for verb, summary in VERBS.items())}
 
-Start with `codraft tune demo`: it runs on an embedded model and prompts and ends with a verdict.
+Start with `codraft tune demo`: it runs on an embedded model and prompts, and ends with a verdict and a report.
 TARGET is a model folder, a hub id or `demo`. Every verb takes --json PATH|- and then writes one record there.
 
 Exit codes: 0 done, 1 a stated threshold failed, 2 usage or input error, 3 something is not installed.

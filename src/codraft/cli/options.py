@@ -27,8 +27,8 @@ Drafters = Annotated[
         consume_multiple=False,
         negative=(),
         help="MECHANISM[:PATH_OR_ID][,key=value...]; repeat for more. `ngram` [n_min, n_max, "
-        "occurrence=earliest|latest]; "
-        "`external:MODEL` [draft=greedy|sample]; every one takes name=.",
+        "occurrence=earliest|latest]; `suffix` [max_tree_depth, max_cached_requests, max_spec_factor, min_token_prob]; "
+        "`external:MODEL` [draft=greedy|sample, layers=N for its first N layers]; every one takes name=.",
     ),
 ]
 Prompts = Annotated[
@@ -37,8 +37,9 @@ Prompts = Annotated[
         name=["--prompts", "-p"],
         consume_multiple=False,
         negative=(),
-        help="NAME_OR_FILE[:N]; repeat for more. A JSONL file with `turns`, `messages` or `prompt` in each row, or the "
-        "built-in `demo`; N rows are taken, spread evenly over the file.",
+        help="NAME_OR_FILE[/CATEGORY][:N]; repeat for more. A JSONL file with `turns`, `messages` or `prompt` in each "
+        "row, or a set by name: demo (built in), spec-bench, mt-bench, humaneval, gsm8k, speed-bench/CONFIG. N rows "
+        "are taken, spread evenly over the file.",
     ),
 ]
 Streams = Annotated[

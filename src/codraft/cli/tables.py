@@ -6,8 +6,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console, interval, milliseconds
-from codraft.core.schema import AcceptanceRecord, Candidate, DecisionPoint, DecisionRecord, GenerationRecord
-from codraft.cost.choose import LEAST_GAIN
+from codraft.core.schema import (
+    AcceptanceRecord,
+    DecisionPoint,
+    DecisionRecord,
+    FrontierRecord,
+    GenerationRecord,
+    Guideline,
+)
 
 
 def print_acceptance(record: AcceptanceRecord) -> None:
@@ -59,6 +65,9 @@ def print_acceptance(record: AcceptanceRecord) -> None:
                 rates,
             )
         console.print(table)
+        if result.cold:
+            curve = "  ".join(f"{point.AL:.2f}" for point in result.cold)
+            console.print(f"  cold (nothing remembered of other streams): AL by D  {curve}")
         for name, domain in result.domains.items():
             curve = "  ".join(f"{point.AL:.2f}" for point in domain.curve)
             console.print(f"  {escape(name)} ({domain.num_prompts} prompts): AL by D  {curve}")
@@ -95,27 +104,70 @@ def print_generation(record: GenerationRecord) -> None:
         console.print(f"\n{tokens / seconds:.1f} tokens/s after prefill, {record.provenance.dtype}")
 
 
-def print_decision(record: DecisionRecord, folder: Path) -> None:
-    """Speed-up table, guidelines, verdict and confirmation at every load."""
+def print_decision(record: DecisionRecord, folder: Path | None = None) -> None:
+    """Speed-up table, guidelines, verdict and confirmation at every load, then the schedule."""
     for point in record.points:
         console.print(
             f"\nB = {point.B}, S = {point.S}: plain decoding takes {milliseconds(point.plain['t_step_s'])} a step, "
-            f"{point.plain['tokens_per_s']:.1f} tokens/s  ({record.basis['machine']}, {record.provenance.dtype})"
+            f"{point.plain['tokens_per_s']:.1f} tokens/s  ({escape(basis_words(record))})"
         )
-        if "dtype" in record.basis:
-            console.print(f"  dtype: {record.basis['dtype']} (compare with --dtype)")
+        for note in ("dtype", "drafting"):
+            if note in record.basis:
+                console.print(f"  {note}: {record.basis[note]}")
         console.print(speedup_table(point))
         for guideline in point.guidelines:
-            value = "" if guideline.value is None else f" -> {guideline.value}"
-            console.print(
-                f"[dim]  guideline {guideline.id} {'applies' if guideline.applies else 'does not apply'}{value}: "
-                f"{guideline.reason}[/dim]"
-            )
-        console.print(f"\n[bold]Verdict at B = {point.B}: {verdict(point)}[/bold]")
-        for line in warnings(point):
-            console.print(f"  {line}")
+            console.print(f"[dim]  {guideline_words(guideline)}[/dim]")
+        console.print(f"\n[bold]Verdict at B = {point.B}, S = {point.S}: {escape(point.verdict)}[/bold]")
+        for line in point.warnings:
+            console.print(f"  {line}", markup=False)
+    if len(record.schedule) > 1:
+        words = [
+            f"up to B = {entry.max_batch}: " + (f"{entry.drafter} with D = {entry.D}" if entry.drafter else "off")
+            for entry in record.schedule
+        ]
+        console.print(f"\nSchedule by load: {escape('; '.join(words))}")
     print_confirmation(record)
-    console.print(f"Records are in {escape(str(folder))}/records")
+    if folder is not None:
+        console.print(
+            f"\nReport: {folder}/report.html   launch files: {folder}/launch   records: {folder}/records", markup=False
+        )
+
+
+def basis_words(record: DecisionRecord) -> str:
+    """What timed it, and in which dtype."""
+    return ", ".join(word for word in (record.basis["machine"], record.provenance.dtype) if word)
+
+
+def guideline_words(guideline: Guideline) -> str:
+    """One guideline in a line: what it says, what is best, what following it costs, why."""
+    value = "" if guideline.value is None else f" -> {guideline.value}"
+    best = (
+        ""
+        if guideline.optimum is None or guideline.loss is None
+        else f" (best {guideline.optimum}, loss {guideline.loss:.0%})"
+    )
+    applies = "applies" if guideline.applies else "does not apply"
+    return escape(f"guideline {guideline.id} {applies}{value}{best}: {guideline.reason}")
+
+
+def print_frontier(record: FrontierRecord) -> None:
+    """The undominated ways to run, and those of plain decoding."""
+    for S in sorted({point.S for point in record.points}):
+        table = Table(title=f"S = {S}", title_justify="left", box=None, pad_edge=False)
+        for name in ("B", "drafter", "D", "AL", "tokens/s/user", "tokens/s", "frontier"):
+            table.add_column(name, justify="left" if name in ("drafter", "frontier") else "right")
+        shown = [p for p in record.points if S == p.S and (p.frontier or p.plain_frontier)]
+        for p in sorted(shown, key=lambda p: (-p.tokens_per_s_user, -p.tokens_per_s)):
+            table.add_row(
+                str(p.B),
+                escape(p.drafter or "off"),
+                str(p.D),
+                f"{p.AL:.2f}",
+                f"{p.tokens_per_s_user:.4g}",
+                f"{p.tokens_per_s:.4g}",
+                "yes" if p.frontier else "of plain decoding only",
+            )
+        console.print(table)
 
 
 def speedup_table(point: DecisionPoint) -> Table:
@@ -138,43 +190,6 @@ def speedup_table(point: DecisionPoint) -> Table:
             style=mark,
         )
     return table
-
-
-def verdict(point: DecisionPoint) -> str:
-    """The choice in one sentence."""
-    if point.best is None:
-        return f"off: no candidate gains {LEAST_GAIN - 1:.0%} or more over plain decoding{front(point.candidates)}"
-    best = point.best
-    doubt = ""
-    if best.speedup_ci95 and best.speedup_ci95[0] < 1:
-        doubt = "; its interval reaches below 1, so measure more prompts before you rely on it"
-    return (
-        f"{best.drafter} with D = {best.D}, predicted {best.speedup:.2f} times plain decoding (AL {best.AL:.2f}, "
-        f"break-even {best.break_even_AL:.2f}){doubt}"
-    )
-
-
-def front(candidates: list[Candidate]) -> str:
-    """The nearest miss."""
-    if not candidates:
-        return ""
-    c = candidates[0]
-    return f" (closest: {c.drafter} at D = {c.D}, {c.speedup:.2f} times)"
-
-
-def warnings(point: DecisionPoint) -> list[str]:
-    """Drafters that would slow the user down at every D."""
-    lines = []
-    for name in dict.fromkeys(c.drafter for c in point.candidates):
-        own = [c for c in point.candidates if c.drafter == name]
-        top = max(own, key=lambda c: c.speedup)
-        if top.speedup < 1:
-            longest = max(own, key=lambda c: c.AL)
-            lines.append(
-                f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), "
-                f"although its AL reaches {longest.AL:.2f}"
-            )
-    return lines
 
 
 def print_confirmation(record: DecisionRecord) -> None:

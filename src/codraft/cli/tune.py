@@ -8,6 +8,9 @@ from cyclopts import Parameter
 from codraft.cli import options as o
 from codraft.study.spec import CONFIRM_PROMPTS, ROUNDS
 
+# An external drafter that costs nothing to come by: the target's own first layers, untrained. "off" is a good verdict.
+DEMO_DRAFTERS = ["ngram", "suffix", "external:demo,layers=8"]
+
 
 def tune(
     target: o.Target,
@@ -17,7 +20,12 @@ def tune(
     prompts: o.Prompts = None,
     streams: o.Streams = None,
     depth: Annotated[str, Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8.")] = "0..8",
-    batch: Annotated[str, Parameter(help="Sequences decoded together; this version times 1.")] = "1",
+    batch: Annotated[
+        str | None, Parameter(help="Loads, in sequences decoded together: 1,2,4 (default 1; for demo 1,4).")
+    ] = None,
+    context: Annotated[
+        str | None, Parameter(help="Context lengths to time, 256,1024; default the workload's own mean.")
+    ] = None,
     max_new_tokens: Annotated[
         int | None, o.Whole, Parameter(help="Tokens of each answer (default 48; of streams, all they hold).")
     ] = None,
@@ -30,30 +38,41 @@ def tune(
     confirm_prompts: Annotated[
         int, o.Whole, Parameter(help="Prompts on which the winner runs against plain decoding.")
     ] = CONFIRM_PROMPTS,
+    kernels: Annotated[bool, Parameter(help="Also time GEMMs and attention, for the report's figures.")] = True,
     skip_long: o.SkipLong = False,
+    acceptance: Annotated[
+        Path | None,
+        Parameter(help="Your own AL curves instead of ours: a record, or CSV (see `codraft advise --help`)."),
+    ] = None,
+    timing: Annotated[
+        Path | None, Parameter(help="Your own step times instead of ours, from any engine: a record, or CSV.")
+    ] = None,
+    plan: Annotated[bool, Parameter(negative=(), help="Say what would run and for how long, and stop.")] = False,
     output: Annotated[
         Path | None, Parameter(name=["--output", "-o"], help="Study folder; default ./study-TARGET.")
     ] = None,
     json: o.Json = None,
 ) -> int:
-    """Which drafter and which D to run for a target, or "off".
+    """Which drafter and which D to run for a target at every load, or "off".
 
     Measures AL(D) by replay and the step times on this machine, predicts every (drafter, D), names the best, and
-    confirms it by generating with it and without. Everything lies in the study folder; run the same command again and
-    finished parts are used again.
+    confirms it by generating with it and without. The study folder then holds every record, `report.html`, and
+    `launch/` for vLLM, SGLang and TensorRT-LLM. Run the same command again and finished parts are used again.
 
         codraft tune demo
-        codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 -o my-study
+        codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 --batch 1,4,16 -o my-study
+        codraft tune path/to/model -d ngram --streams logs.jsonl --timing vllm-steps.csv
     """
     from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
     from codraft.core.spec import MAX_DEPTH, check_positive, parse_drafters, parse_list, sampling_of
 
     sampling_of(temperature, top_p, top_k, seed)
-    chosen = drafter or (["ngram", "external:demo-noisy"] if target == "demo" else ["ngram"])
+    chosen = drafter or (DEMO_DRAFTERS if target == "demo" else ["ngram", "suffix"])
     parse_drafters(chosen)
     depths = parse_list(depth, "--depth", lowest=0, highest=MAX_DEPTH)
-    batches = parse_list(batch, "--batch", lowest=1)
+    batches = parse_list(batch or ("1,4" if target == "demo" else "1"), "--batch", lowest=1)
+    contexts = None if context is None else parse_list(context, "--context", lowest=2)
     for name, value in (
         ("--rounds", rounds),
         ("--confirm-prompts", confirm_prompts),
@@ -61,14 +80,14 @@ def tune(
     ):
         check_positive(value, name)
     check_destination(json)
+    if prompts and streams:
+        raise SpecError("give either --prompts or --streams, one of the two")
     from codraft.cli.tables import print_decision
     from codraft.cli.ui import RichUi, console
     from codraft.decode.hf.load import check_dtype
     from codraft.study.run import Study
     from codraft.study.spec import StudySpec
 
-    if prompts and streams:
-        raise SpecError("give either --prompts or --streams, one of the two")
     spec = StudySpec(
         target=target,
         drafters=chosen,
@@ -77,6 +96,7 @@ def tune(
         max_new_tokens=max_new_tokens,
         depth=depths,
         batch=batches,
+        context=contexts,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -84,11 +104,21 @@ def tune(
         dtype=check_dtype(dtype),
         rounds=rounds,
         confirm_prompts=confirm_prompts,
+        kernels=kernels,
         skip_long=skip_long,
+        acceptance=None if acceptance is None else str(acceptance),
+        timing=None if timing is None else str(timing),
     )
     folder = output or Path(f"study-{target.strip('/').replace('/', '-')}")
+    study = Study(spec, folder, RichUi())
+    if plan:
+        from codraft.cli.plan_table import print_plan
+        from codraft.study.plan import make_plan
+
+        print_plan(make_plan(study), folder)
+        return 0
     console.print(f"codraft tune {target} -> {folder}", markup=False)
-    record = Study(spec, folder, RichUi()).run()
+    record = study.run()
     emit(record, json)
     print_decision(record, folder)
     return 0

@@ -76,30 +76,71 @@ class NgramSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuffixSpec:
+    """Drafts the most frequent continuation of a suffix seen before, in this request or in earlier outputs.
+
+    Defaults are vLLM's.
+    """
+
+    NEEDS_PATH: ClassVar[bool] = False
+    mechanism: Literal["suffix"] = "suffix"
+    name: str = "suffix"
+    max_tree_depth: int = 24
+    max_cached_requests: int = 10_000
+    max_spec_factor: float = 1.0
+    min_token_prob: float = 0.1
+
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded: none."""
+        return ()
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.max_tree_depth <= 512:
+            raise SpecError(f"suffix: max_tree_depth must be in 2..512; got {self.max_tree_depth}")
+        if not 0 <= self.max_cached_requests <= 1_000_000:
+            raise SpecError(
+                f"suffix: max_cached_requests must be in 0..1000000 (0 remembers no other request); "
+                f"got {self.max_cached_requests}"
+            )
+        if not 0 < self.max_spec_factor <= MAX_DEPTH:
+            raise SpecError(
+                f"suffix: max_spec_factor must be above 0 and at most {MAX_DEPTH}; got {self.max_spec_factor}"
+            )
+        if not 0 <= self.min_token_prob <= 1:
+            raise SpecError(f"suffix: min_token_prob must be in 0..1; got {self.min_token_prob}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalSpec:
-    """A causal language model of its own, with the target's vocabulary."""
+    """A causal language model with the target's vocabulary; `layers` keeps its first decoder layers only."""
 
     NEEDS_PATH: ClassVar[bool] = True
     path: str
     mechanism: Literal["external"] = "external"
     name: str = "external"
     draft: Literal["greedy", "sample"] = "greedy"
+    layers: int | None = None
 
     def model_paths(self) -> tuple[str, ...]:
         """Models to be loaded."""
         return (self.path,)
 
+    def __post_init__(self) -> None:
+        check_positive(self.layers, "external: layers")
 
-DrafterSpec = NgramSpec | ExternalSpec
-DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[ExternalSpec]] = {
+
+DrafterSpec = NgramSpec | SuffixSpec | ExternalSpec
+DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[SuffixSpec] | type[ExternalSpec]] = {
     "ngram": NgramSpec,
+    "suffix": SuffixSpec,
     "external": ExternalSpec,
 }
 
 
 def options_of(spec: DrafterSpec) -> dict[str, Any]:
     """The spec's options for a record: all but mechanism, name and path."""
-    return {key: value for key, value in asdict(spec).items() if key not in ("mechanism", "name", "path")}
+    hidden = ("mechanism", "name", "path")
+    return {key: value for key, value in asdict(spec).items() if key not in hidden and value is not None}
 
 
 def load(kind: type[T], data: Any, where: str, *, strict: bool = True) -> T:

@@ -94,6 +94,10 @@ class Drafter(Protocol):
         """Drop all sequences but these."""
         ...
 
+    def device_bytes(self, B: int, S: int) -> int:
+        """Bytes it takes on the device beside the target, for B sequences of S tokens."""
+        ...
+
 
 @runtime_checkable
 class Remembering(Drafter, Protocol):

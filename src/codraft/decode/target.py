@@ -63,6 +63,10 @@ class Target(Protocol):
         """Append `tokens[b]` (ragged, at least one each); logits of the last `num_logits` of each (None: all)."""
         ...
 
+    def device_bytes(self, B: int, S: int) -> int:
+        """Bytes of the weights and of the cache of B sequences of S tokens."""
+        ...
+
 
 def slice_features(features: Mapping[Tap, list[Tensor]], counts: Sequence[int]) -> dict[Tap, list[Tensor]]:
     """The first `counts[b]` positions of every sequence."""

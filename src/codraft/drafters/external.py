@@ -141,6 +141,10 @@ class ExternalDrafter:
             values = getattr(self, name)
             setattr(self, name, [values[row] for row in rows])
 
+    def device_bytes(self, B: int, S: int) -> int:
+        """Its weights and its own cache."""
+        return self.model.device_bytes(B, S)
+
 
 def agreement(done: Sequence[int], fed: Sequence[int], start: int) -> int:
     """Length of the common prefix of committed and fed tokens, short of the anchor; they agree up to `start`."""

@@ -110,3 +110,7 @@ class NgramDrafter:
     def keep(self, rows: Sequence[int]) -> None:
         """Drop the rest."""
         self._indices = [self._indices[row] for row in rows]
+
+    def device_bytes(self, B: int, S: int) -> int:
+        """Nothing: it works on the host."""
+        return 0

@@ -224,6 +224,10 @@ class SuffixDrafter:
         """Drop the rest; their outputs stay in the memory."""
         self._running = [self._running[row] for row in rows]
 
+    def device_bytes(self, B: int, S: int) -> int:
+        """Nothing: it works on the host."""
+        return 0
+
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common prefix."""

@@ -1,4 +1,4 @@
-"""The cache folder, and models fetched from the hub into it.
+"""The cache folder, and models and data sets fetched from the hub.
 
 No hub is reachable from the machines codraft is developed on; this code is tested against a local server.
 """
@@ -64,3 +64,25 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
                 f"{expected[:12]}); delete {path.parents[1]} and try again"
             )
     return path
+
+
+def fetch_dataset(repo: str, pattern: str, *, instead: str) -> list[Path]:
+    """Local copies of a hub data set's files that match `pattern`, in order; `instead` ends the refusal."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        folder = snapshot_download(repo, repo_type="dataset", allow_patterns=[pattern])
+    except RepositoryNotFoundError as error:
+        raise SpecError(
+            f"hub data set '{repo}' is not on the hub, or asks for a token (hf auth login); {instead}"
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise SpecError(write_failure(Path("the hub's cache folder"), error)) from error
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise SpecError(f"hub data set '{repo}' cannot be fetched ({reason}); {instead}") from error
+    files = sorted(Path(folder).glob(pattern))
+    if not files:
+        raise SpecError(f"hub data set '{repo}' gave no file {pattern}; {instead}")
+    return files

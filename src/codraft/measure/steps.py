@@ -61,6 +61,10 @@ class WrongDrafter:
     def keep(self, rows: Sequence[int]) -> None:
         """Nothing to keep."""
 
+    def device_bytes(self, B: int, S: int) -> int:
+        """Nothing: it works on the host."""
+        return 0
+
 
 def contexts(texts: Sequence[Sequence[int]], B: int, S: int) -> list[list[int]]:
     """B real contexts of exactly S tokens, repeated end to end where a text is shorter."""
@@ -222,3 +226,4 @@ class EndlessTarget:
         self.id, self.vocab_size = target.id, target.vocab_size
         self.window, self.device = target.window, target.device
         self.new_cache, self.forward = target.new_cache, target.forward
+        self.device_bytes = target.device_bytes

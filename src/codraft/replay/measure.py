@@ -1,7 +1,7 @@
 """AL(D) of drafters on streams: unroll once, walk for every D; or decode live for comparison."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
 from codraft.core.errors import SpecError
 from codraft.core.schema import AcceptanceResult, DomainCurve
 from codraft.core.spec import Sampling
-from codraft.decode.drafter import Drafter, Unrolled
+from codraft.decode.drafter import Drafter, Remembering, Unrolled, fresh
 from codraft.decode.forced import forced_pass
 from codraft.decode.loop import decode
 from codraft.decode.sampling import probabilities
@@ -28,11 +28,12 @@ MOST_IMPOSSIBLE = 0.02
 
 @dataclass(slots=True)
 class Logs:
-    """Step logs of one drafter, by D and stream."""
+    """Step logs of one drafter, by D and stream; `cold` where each stream met a drafter that remembered nothing."""
 
     by_depth: dict[int, list[StepLog]]
     expected: bool
     timings_s: dict[str, float] = field(default_factory=dict)
+    cold: dict[int, list[StepLog]] | None = None
 
 
 def reads_target(drafter: Drafter) -> bool:
@@ -50,6 +51,8 @@ def replay(
     progress: Progress | None = None,
 ) -> Logs:
     """Steps at every D, without decoding. The target passes over the streams only where the drafter needs it."""
+    if isinstance(drafter, Remembering):
+        return replay_remembering(drafter, streams, eos_ids, depths, progress)
     dense = drafter.draft_kind == "dense"
     needs_target = reads_target(drafter)
     clock = {"target_pass": 0.0, "drafter_pass": 0.0, "walk": 0.0}
@@ -80,6 +83,34 @@ def replay(
     if not needs_target:
         del clock["target_pass"]
     return Logs(logs, dense, clock)
+
+
+def replay_remembering(
+    drafter: Remembering,
+    streams: Sequence[TokenStream],
+    eos_ids: frozenset[int],
+    depths: Sequence[int],
+    progress: Progress | None = None,
+) -> Logs:
+    """Steps at every D, one stream after the other as given: warm after those before it, and cold after none."""
+    warm = drafter.fresh()
+    clock = {"drafter_pass": 0.0, "walk": 0.0}
+    logs: dict[int, list[StepLog]] = {D: [] for D in depths}
+    cold: dict[int, list[StepLog]] = {D: [] for D in depths}
+    for done, stream in enumerate(streams, start=1):
+        for which, kept in ((warm, logs), (drafter.fresh(), cold)):
+            start = time.perf_counter()
+            unrolled = which.unroll_each(stream.prompt_ids, stream.output_ids, depths, stream.asked)
+            unrolled_at = time.perf_counter()
+            for D, one in zip(depths, unrolled, strict=True):
+                [(_, log)] = walk_all(one, stream, None, eos_ids, [D])
+                kept[D].append(log)
+            if which is warm:
+                clock["drafter_pass"] += unrolled_at - start
+                clock["walk"] += time.perf_counter() - unrolled_at
+        if progress:
+            progress(done, len(streams))
+    return Logs(logs, False, clock, cold)
 
 
 def walk_all(
@@ -154,6 +185,7 @@ def live(
     logs: dict[int, list[StepLog]] = {D: [] for D in depths}
     done = 0
     for D in depths:
+        drafter = fresh(drafter)
         for first in range(0, len(streams), batch):
             group = streams[first : first + batch]
             requests = [stream.request(stream.asked) for stream in group]
@@ -170,9 +202,10 @@ def result(drafter: Drafter, logs: Logs, streams: Sequence[TokenStream], *, doma
     return AcceptanceResult(
         drafter=drafter.info,
         basis="expected_steps" if logs.expected else "steps",
-        curve=curve(logs, streams),
+        curve=curve(logs.by_depth, streams),
+        cold=None if logs.cold is None else curve(logs.cold, streams),
         domains={
-            name: DomainCurve(num_prompts=count, curve=curve(logs, streams, select))
+            name: DomainCurve(num_prompts=count, curve=curve(logs.by_depth, streams, select))
             for name, (count, select) in groups.items()
         },
         timings_s=logs.timings_s,
@@ -182,10 +215,12 @@ def result(drafter: Drafter, logs: Logs, streams: Sequence[TokenStream], *, doma
 Select = Callable[[TokenStream, StepLog], StepLog]
 
 
-def curve(logs: Logs, streams: Sequence[TokenStream], select: Select | None = None) -> list[CurvePoint]:
+def curve(
+    by_depth: Mapping[int, list[StepLog]], streams: Sequence[TokenStream], select: Select | None = None
+) -> list[CurvePoint]:
     """A point for every D at which there was a step."""
     points = []
-    for D, per_stream in logs.by_depth.items():
+    for D, per_stream in by_depth.items():
         conversations: dict[str, list[Acceptance]] = {}
         for stream, log in zip(streams, per_stream, strict=True):
             chosen = select(stream, log) if select else log

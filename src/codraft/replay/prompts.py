@@ -1,24 +1,37 @@
-"""Prompt sets: the one shipped with the package, and JSONL files in the common shapes.
+"""Prompt sets: rows of the common shapes, as conversations. `promptsets.py` finds the files behind their names.
 
 A row holds `turns` (a list of user messages), `messages` (chat, ending in the user) or `prompt` (one user message);
-`category` and an id (`id`, `question_id`, `task_id`, `uid`) are optional. Other keys are left alone.
+`category` and an id (`id`, `question_id`, `task_id`, `uid`) are optional. Other keys are left alone. Two benchmarks
+have shapes of their own: HumanEval's `prompt` is a bare function header, which gets a request around it, and GSM8K has
+`question` and `answer`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from codraft.core.errors import SpecError
-from codraft.core.files import read_jsonl, sha256_text
+from codraft.core.files import sha256_text
 from codraft.core.stats import evenly
 from codraft.decode.hf.text import Message
+from codraft.formats.rows import read_rows
+from codraft.replay.promptsets import BUILT_IN, OPEN_SETS, RAW, SPEED, how_to_prepare, is_placeholder, locate
 
-BUILT_IN = {"demo": "demo.jsonl"}
 ROLES = ("system", "developer", "user", "assistant", "tool")
+ID_KEYS = ("id", "question_id", "task_id", "uid")
+PROMPT_KEYS = ("turns", "messages", "prompt")
+# Rows of benchmarks with a shape of their own. Questions and answers are a common pair, so GSM8K's has nothing else.
+HUMANEVAL_KEYS = ("task_id", "prompt", "entry_point")
+GSM8K_KEYS = {"question", "answer"}
+OPTIONAL_KEYS = ("category", *ID_KEYS)
+# Around a bare function header, which a chat model would not know what to do with; it changes AL.
+CODE_REQUEST = (
+    "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{header}\n```"
+)
+# Names listed in an error.
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +65,10 @@ def first_turns(conversations: Sequence[Conversation]) -> list[Conversation]:
 
 
 def load_prompts(sources: list[str]) -> PromptSet:
-    """`NAME_OR_FILE[:N]` each; N takes that many rows, spread evenly over the file."""
+    """`NAME_OR_FILE[/CATEGORY][:N]` each; N takes that many rows, spread evenly over the file or its category."""
     if not sources:
-        raise SpecError("no prompts given; use --prompts NAME_OR_FILE[:N] (built in: demo)")
+        names = ", ".join([*BUILT_IN, *OPEN_SETS, SPEED])
+        raise SpecError(f"no prompts given; use --prompts NAME_OR_FILE[:N] (names: {names})")
     conversations = separate([c for source in sources for c in load_one(source)])
     content = repr([(c.category, c.opening, c.followups) for c in conversations])
     return PromptSet("+".join(sources), sha256_text(content), conversations)
@@ -74,12 +88,16 @@ def typed_prompts(texts: Sequence[str]) -> list[Conversation]:
     return [conversation({"prompt": text}, f"--prompt {i}", str(i)) for i, text in enumerate(texts, start=1)]
 
 
-def load_one(source: str) -> list[Conversation]:
-    """One `NAME_OR_FILE[:N]`."""
+def load_one(source: str, base: str = RAW) -> list[Conversation]:
+    """One `NAME_OR_FILE[/CATEGORY][:N]`; `base` is where the open sets are downloaded from."""
     name, count = split_count(source)
-    rows = read_conversations(locate(name))
+    found = locate(name, base)
+    rows = [c for called, path in found.files.items() for c in read_conversations(path, called)]
     if not rows:
         raise SpecError(f"prompt file {name} has no rows; give at least one prompt")
+    if found.category is not None:
+        rows = of_category(rows, name, found.category)
+    refuse_placeholders(rows, name)
     return rows if count is None else evenly(rows, count)
 
 
@@ -93,30 +111,42 @@ def split_count(source: str) -> tuple[str, int | None]:
     return name, int(digits)
 
 
-def locate(name: str) -> Path:
-    """The file behind a name."""
-    with suppress(OSError, RuntimeError):  # a name too long for a file, or of nobody's home, is no file either
-        path = Path(name).expanduser()
-        if path.is_file():
-            return path
-        if path.is_dir() and name not in BUILT_IN:
-            raise SpecError(f"prompts {name} is a folder; name a JSONL file in it")
-    if name in BUILT_IN:
-        return Path(str(resources.files("codraft.replay") / "data" / BUILT_IN[name]))
-    raise SpecError(f"no prompt file {name}; give a JSONL file or a built-in set: {', '.join(BUILT_IN)}")
+def read_conversations(path: Path, called: str) -> list[Conversation]:
+    """All rows of a file, whose places are told as `called`."""
+    rows = read_rows(path, PROMPT_KEYS, (*OPTIONAL_KEYS, *HUMANEVAL_KEYS))
+    return [conversation(row, f"{called}, {unit} {number}", str(number)) for unit, number, row in rows]
 
 
-def read_conversations(path: Path) -> list[Conversation]:
-    """All rows of a JSONL file."""
-    return [conversation(row, f"{path}, line {number}", str(number)) for number, row in read_jsonl(path)]
+def of_category(rows: Sequence[Conversation], name: str, category: str) -> list[Conversation]:
+    """The rows of one category."""
+    chosen = [c for c in rows if c.category == category]
+    if not chosen:
+        there = ", ".join(sorted({c.category for c in rows if c.category is not None})[:MOST_NAMED]) or "none"
+        parent = name.rstrip("/").rpartition("/")[0]
+        raise SpecError(
+            f"no prompt file {name}, and no row of {parent} has the category '{category}'; categories there: {there}"
+        )
+    return chosen
+
+
+def refuse_placeholders(rows: Sequence[Conversation], name: str) -> None:
+    """Unfilled rows all hold one English sentence, whose AL would be measured without a word."""
+    unfilled = sum(any(map(is_placeholder, texts_of(c))) for c in rows)
+    if unfilled:
+        raise SpecError(
+            f"prompts {name}: {unfilled} of {len(rows)} rows are placeholders of SPEED-Bench, to be filled from their "
+            f"sources; {how_to_prepare()}"
+        )
+
+
+def texts_of(c: Conversation) -> list[str]:
+    """Every text that a user or a system gives."""
+    return [*(message["content"] for message in c.opening), *c.followups]
 
 
 def conversation(row: Mapping[str, Any], where: str, fallback_id: str) -> Conversation:
-    """One row, whichever of the three shapes it has."""
-    name = next(
-        (str(row[key]) for key in ("id", "question_id", "task_id", "uid") if row.get(key) is not None),
-        fallback_id,
-    )
+    """One row, whichever of the shapes it has."""
+    name = next((str(row[key]) for key in ID_KEYS if row.get(key) is not None), fallback_id)
     category = str(row["category"]) if row.get("category") is not None else None
     if "turns" in row:
         turns = row["turns"]
@@ -132,8 +162,15 @@ def conversation(row: Mapping[str, Any], where: str, fallback_id: str) -> Conver
             )
         return Conversation(name, category, where, tuple(messages))
     if "prompt" in row:
-        return Conversation(name, category, where, (user(require_text(row["prompt"], f"{where}: 'prompt'")),))
-    raise SpecError(f"{where}: no prompt in this row; it needs 'turns', 'messages' or 'prompt'")
+        text = require_text(row["prompt"], f"{where}: 'prompt'")
+        if all(row.get(key) is not None for key in HUMANEVAL_KEYS):
+            text, category = CODE_REQUEST.format(header=text.strip("\n")), category or "code"
+        return Conversation(name, category, where, (user(text),))
+    if row.keys() - set(OPTIONAL_KEYS) == GSM8K_KEYS:
+        text = require_text(row["question"], f"{where}: 'question'")
+        return Conversation(name, category or "maths", where, (user(text),))
+    found = ", ".join(list(row)[:MOST_NAMED]) or "nothing"
+    raise SpecError(f"{where}: no prompt in this row; it needs 'turns', 'messages' or 'prompt', and holds {found}")
 
 
 def check_messages(messages: Any, where: str) -> list[Message]:

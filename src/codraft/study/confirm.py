@@ -7,7 +7,7 @@ import numpy as np
 from codraft.core.schema import Confirmation, Generated
 from codraft.core.spec import Sampling
 from codraft.core.stats import bootstrap_weights, interval95
-from codraft.decode.drafter import Drafter
+from codraft.decode.drafter import Drafter, fresh
 from codraft.decode.hf.text import TextCodec
 from codraft.decode.target import Target
 from codraft.replay.generate import generate_one
@@ -27,11 +27,13 @@ def confirm(
 ) -> Confirmation:
     """Measured speed-up: seconds after prefill, plain over drafted, pooled; pairs alternate who goes first.
 
-    The first prompt runs once beforehand, untimed. Intervals resample prompts.
+    The first prompt runs once beforehand, untimed. Prompts run in their order and the drafter starts fresh, as in the
+    replay that predicts it. Intervals resample prompts.
     """
     first = streams[0].request(8)
-    for which in (None, drafter):
+    for which in (None, fresh(drafter)):
         generate_one(target, which, codec, first, sampling, D)
+    drafter = fresh(drafter)
     pairs: list[tuple[Generated, Generated]] = []
     for i, stream in enumerate(streams):
         request = stream.request(stream.num_anchors() + 1)

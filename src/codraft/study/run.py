@@ -1,39 +1,32 @@
-"""Run a study: acceptance, step times, decision, confirmation; each record is made once and used again.
+"""Run a study: acceptance, step times, decision, frontier, launch files, report.
 
-A record is used again when the hash of its inputs is unchanged, so killing a study loses at most the record in the
-making. Streams lie beside the records, named by the hash of what they were written from.
+Streams lie beside the records, named by the hash of what they were written from. Whatever the user brings (AL curves,
+step times) stands in for the half that would have been measured.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from codraft import __version__
-from codraft.core.acceptance import Acceptance
 from codraft.core.errors import SpecError
-from codraft.core.files import check_writable, sha256_file, sha256_text
-from codraft.core.provenance import machine, provenance
-from codraft.core.record import hash_of, read_record, write_record
-from codraft.core.schema import AcceptanceRecord, Candidate, Confirmation, DecisionRecord, Record, TimingRecord
-from codraft.core.spec import check_depth, parse_drafters
-from codraft.core.stats import evenly
-from codraft.cost.choose import decide
-from codraft.cost.step import StepTimes, speedup, times_at
-from codraft.decode.drafter import Drafter
-from codraft.decode.hf.load import device_label, engine_versions, resolve_folder, resolved_dtype
-from codraft.measure.steps import time_steps, typical_context
-from codraft.models.shape import checkpoint_dtype, read_shape
+from codraft.core.files import atomic_write, check_writable, sha256_file, sha256_text
+from codraft.core.record import hash_of
+from codraft.core.schema import AcceptanceRecord, DecisionRecord, DrafterInfo, FrontierRecord, TimingRecord
+from codraft.core.spec import MECHANISMS, check_depth, options_of, parse_drafters
+from codraft.cost.bring import Timing, read_acceptance, read_timing
+from codraft.cost.curves import DrafterCurve, curves_of
+from codraft.decode.hf.load import engine_versions, resolve_folder, resolved_dtype
+from codraft.engines.launch import launch_files
+from codraft.models.shape import checkpoint_dtype
 from codraft.replay.job import AcceptJob, Ui, Workbench, measure
-from codraft.replay.measure import reads_target, replay
 from codraft.replay.prompts import load_prompts
-from codraft.replay.streams import TokenStream, save_streams
-from codraft.study.confirm import confirm
+from codraft.replay.streams import save_streams
+from codraft.study.decision import Evidence, make_decision, make_frontier
+from codraft.study.page import write_page
 from codraft.study.spec import NEW_TOKENS, StudySpec, read_study, write_study
-
-R = TypeVar("R", bound=Record)
-# Query rows of the attention kernel's tile on the GPUs of the co-design article [NVIDIA26].
-ARTICLE_TILE = 128
+from codraft.study.store import Store
+from codraft.study.timing import Timings
 
 
 class Study:
@@ -46,31 +39,111 @@ class Study:
         self.depths = sorted({0, *(check_depth(D, lowest=0) for D in spec.depth)})
         if self.depths[-1] < 1:
             raise SpecError("--depth needs at least one D above 0, for example 0..8")
-        if spec.batch != [1]:
-            raise SpecError(f"--batch {spec.batch}: this version times B = 1 only")
-        # An n-gram draft may be shorter than D, so every shorter pass must be timed too.
-        self.timed = list(range(self.depths[-1] + 1))
+        self.store = Store(folder, ui)
+        # A draft may be shorter than D, so every shorter pass is timed too.
+        self.timings = Timings(
+            self.store,
+            batches=spec.batch,
+            contexts=spec.context,
+            depths=list(range(self.depths[-1] + 1)),
+            rounds=spec.rounds,
+        )
+        self.brought_curves = read_acceptance(Path(spec.acceptance)) if spec.acceptance else None
+        self.brought_timing = read_timing(Path(spec.timing)) if spec.timing else None
+        self.check_names()
+
+    def check_names(self) -> None:
+        """Brought AL curves must be of drafters whose drafting can be timed here, unless times are brought too."""
+        if self.brought_curves is None or self.brought_timing is not None:
+            return
+        known = [spec.name for spec in self.drafter_specs]
+        for curve in self.brought_curves:
+            if curve.name not in known:
+                raise SpecError(
+                    f"{self.spec.acceptance} holds drafter '{curve.name}', which no --drafter names (given: "
+                    f"{', '.join(known)}); give it a --drafter with name={curve.name}, or bring --timing too"
+                )
 
     def run(self) -> DecisionRecord:
-        """All four parts, in order; returns the decision."""
+        """All parts, in order; returns the decision."""
         check_writable(self.folder / "study.toml")
         self.resolved = resolve_folder(self.spec.target)
-        inputs = self.inputs()
         self.announce_changes()
         write_study(self.spec, self.folder / "study.toml")
-        bench = self.workbench(inputs)
-        acceptance = self.cached("acceptance", AcceptanceRecord, inputs, lambda key: self.accept(bench, key))
-        # Times hold for the machine and the software they were taken with; a copied folder is timed anew.
-        here = {**inputs, "rounds": self.spec.rounds, "machine": machine(device_label())}
-        timing = self.cached("timing", TimingRecord, here, lambda key: self.time(bench, key))
-        based_on = {
-            "confirm_prompts": self.spec.confirm_prompts,
-            "acceptance": hash_of(acceptance.results),
-            "timing": hash_of(timing),
-        }
-        return self.cached(
-            "decision", DecisionRecord, based_on, lambda key: self.decide(bench, acceptance, timing, key)
+        evidence = self.evidence()
+        rests_on = {**evidence.hashes, "confirm_prompts": self.spec.confirm_prompts}
+        decision = self.store.cached(
+            "decision", DecisionRecord, rests_on, lambda: make_decision(evidence, self.spec.confirm_prompts)
         )
+        hashes = {"decision": hash_of(decision)}
+        self.store.cached("frontier", FrontierRecord, hashes, lambda: make_frontier(decision, hashes))
+        self.write_launch(decision, evidence.infos)
+        write_page(self.folder)
+        return decision
+
+    def evidence(self) -> Evidence:
+        """AL curves and step times, measured or brought."""
+        spec = self.spec
+        measured = self.brought_curves is None or self.brought_timing is None
+        inputs = self.inputs() if measured else {}
+        bench = self.workbench(inputs) if measured else None
+        curves: list[DrafterCurve]
+        if self.brought_curves is None:
+            assert bench is not None
+            acceptance = self.store.cached("acceptance", AcceptanceRecord, inputs, lambda: measure(bench))
+            curves, infos = curves_of(acceptance.results), [result.drafter for result in acceptance.results]
+            hashes = {"acceptance": hash_of(acceptance.results)}
+        else:
+            curves, infos = self.brought_curves, self.named(self.brought_curves)
+            hashes = {"acceptance": sha256_file(Path(str(spec.acceptance)))[:16]}
+        timing, dtype = self.brought_timing, None
+        if timing is None:
+            assert bench is not None
+            record = self.timings.run(bench, inputs, spec.kernels)
+            timing, dtype = self.measured_timing(record), record.provenance.dtype
+            hashes["timing"] = hash_of(record)
+        else:
+            timing = noted(timing)
+            hashes["timing"] = sha256_file(Path(str(spec.timing)))[:16]
+        both_here = self.brought_curves is None and self.brought_timing is None
+        return Evidence(
+            target=spec.target,
+            folder=self.resolved,
+            curves=curves,
+            infos=infos,
+            timing=timing,
+            dtype=dtype,
+            bench=bench if both_here else None,
+            hashes=hashes,
+        )
+
+    def measured_timing(self, record: TimingRecord) -> Timing:
+        """Our own timing with its basis in words."""
+        place = record.provenance.machine
+        basis = {
+            "engine": "torch",
+            "machine": f"{place['cpu']}, {place['cores']} cores, {place['device']}",
+            **self.dtype_note(record.provenance.dtype),
+        }
+        return Timing(points=record.points, ragged=record.ragged, basis=basis)
+
+    def named(self, curves: list[DrafterCurve]) -> list[DrafterInfo]:
+        """Drafters of brought curves, as far as their names tell."""
+        specs = {spec.name: spec for spec in self.drafter_specs}
+        infos = []
+        for curve in curves:
+            spec = specs.get(curve.name)
+            if spec is not None:
+                path = next(iter(spec.model_paths()), None)
+                infos.append(DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=path, options=options_of(spec)))
+            else:
+                mechanism = curve.name.partition("-")[0]
+                infos.append(
+                    DrafterInfo(
+                        name=curve.name, mechanism=mechanism if mechanism in MECHANISMS else "unknown", options={}
+                    )
+                )
+        return infos
 
     def announce_changes(self) -> None:
         """Say what this run asks differently from the last one in the same folder."""
@@ -120,90 +193,24 @@ class Study:
         )
         if spec.streams:
             return Workbench(job, self.ui)
-        # Drafters bear on what is written through their windows alone.
-        written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
         bench = Workbench(job, self.ui)
-        written_from["window"] = bench.window
-        path = self.folder / f"streams-{hash_of(written_from)}.jsonl"
+        path = self.streams_path(inputs, bench.window)
         if not path.exists():
             save_streams(path, bench.streams, spec.target)
             return bench
         # Our own file: it says itself how long and with what sampling it was written.
         return Workbench(replace(job, prompts=[], streams=path, sampling=None, max_new_tokens=None), self.ui)
 
-    def cached(self, name: str, kind: type[R], inputs: dict[str, Any], make: Callable[[str], R]) -> R:
-        """The record `name`: read where its inputs are unchanged, else made and written."""
-        key, path = hash_of(inputs), self.folder / "records" / f"{name}.json"
-        if path.exists():
-            try:
-                found = read_record(path, kind)
-            except SpecError:
-                found = None
-            if found is not None and found.provenance.input_hashes.get("inputs") == key:
-                with self.ui.stage(f"{name}: used again, inputs unchanged"):
-                    return found
-        record = make(key)
-        write_record(record, path)
-        return record
+    def streams_path(self, inputs: dict[str, Any], window: int | None) -> Path:
+        """Where the streams lie; drafters bear on what is written through their windows alone."""
+        written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
+        return self.folder / f"streams-{hash_of({**written_from, 'window': window})}.jsonl"
 
-    def accept(self, bench: Workbench, key: str) -> AcceptanceRecord:
-        """AL(D) of every drafter, by replay."""
-        return stamped(measure(bench), key)
-
-    def time(self, bench: Workbench, key: str) -> TimingRecord:
-        """Step times at the workload's typical context."""
-        streams = bench.streams.measurable
-        target, drafters = bench.target, bench.drafters
-        with self.ui.stage("time steps") as progress:
-            points = time_steps(
-                target,
-                drafters,
-                streams,
-                bench.sampling,
-                B=1,
-                S=typical_context(streams),
-                depths=self.timed,
-                rounds=self.spec.rounds,
-                progress=progress,
-            )
-        return TimingRecord(
-            schema=TimingRecord.SCHEMA,
-            provenance=provenance(
-                engine=engine_versions(),
-                input_hashes={"inputs": key, "streams": bench.streams.sha256},
-                dtype=target.dtype,
-                device=device_label(),
-                seeds=(bench.sampling.seed,),
-            ),
-            target=self.spec.target,
-            points=points,
-        )
-
-    def decide(self, bench: Workbench, acceptance: AcceptanceRecord, timing: TimingRecord, key: str) -> DecisionRecord:
-        """Choose, then confirm the front-runner by generating with it and without."""
-        tile = ARTICLE_TILE if timing.provenance.machine["device"].startswith("cuda") else None
-        points, schedule = decide(acceptance.results, timing.points, read_shape(self.resolved, tile))
-        front = points[0].candidates[0] if points[0].candidates else None
-        place = timing.provenance.machine
-        return DecisionRecord(
-            schema=DecisionRecord.SCHEMA,
-            provenance=provenance(
-                engine=engine_versions(),
-                input_hashes={"inputs": key, "acceptance": hash_of(acceptance), "timing": hash_of(timing)},
-                dtype=timing.provenance.dtype,
-                device=place["device"],
-                seeds=(bench.sampling.seed,),
-            ),
-            target=self.spec.target,
-            basis={
-                "engine": "torch",
-                "machine": f"{place['cpu']}, {place['cores']} cores, {place['device']}",
-                **self.dtype_note(timing.provenance.dtype),
-            },
-            points=points,
-            schedule=schedule,
-            confirmation=self.confirm(bench, timing, front) if front else None,
-        )
+    def write_launch(self, decision: DecisionRecord, infos: list[DrafterInfo] | Any) -> None:
+        """The launch files of every engine."""
+        for file in launch_files(decision.target, decision.schedule, infos, basis=decision.basis):
+            with atomic_write(self.folder / "launch" / file.name) as handle:
+                handle.write(file.text)
 
     def dtype_note(self, used: str | None) -> dict[str, str]:
         """What `auto` chose against the checkpoint's own dtype: the baseline is slower or faster for it."""
@@ -212,40 +219,13 @@ class Study:
             return {}
         return {"dtype": f"{used}, since this CPU has no fast {own}; plain decoding in {own} may still be faster"}
 
-    def confirm(self, bench: Workbench, timing: TimingRecord, front: Candidate) -> Confirmation:
-        """Speed-up of `generate` on some of the prompts beside the prediction for those very prompts."""
-        drafter = next(d for d in bench.drafters if d.info.name == front.drafter)
-        chosen = evenly(bench.streams.measurable, self.spec.confirm_prompts)
-        plain, drafted, AL = prediction(bench, timing, drafter, front.D, chosen)
-        with self.ui.stage(f"confirm {front.drafter} at D = {front.D} against plain decoding") as progress:
-            return confirm(
-                bench.target,
-                drafter,
-                bench.codec,
-                chosen,
-                bench.sampling,
-                D=front.D,
-                predicted=speedup(AL, plain, drafted),
-                progress=progress,
-            )
 
-
-def prediction(
-    bench: Workbench, timing: TimingRecord, drafter: Drafter, D: int, chosen: Sequence[TokenStream]
-) -> tuple[StepTimes, StepTimes, float]:
-    """Step times, plain and drafted, and AL by replay, of one drafter at D on the chosen prompts alone."""
-    target = bench.target if reads_target(drafter) else None
-    logs = replay(target, drafter, chosen, bench.sampling, bench.card.eos_ids, [D])
-    pooled = Acceptance.pool([Acceptance.from_log(log, D) for log in logs.by_depth[D]])
-    by_depth = {point.D: point for point in timing.points}
-    drafted = times_at(by_depth, drafter.info.name, D, pooled.proposal_lengths().tolist())
-    return times_at(by_depth, None, 0, [1.0]), drafted, pooled.AL
-
-
-def stamped(record: AcceptanceRecord, key: str) -> AcceptanceRecord:
-    """The record with the hash of its inputs."""
-    hashes = {"inputs": key, **record.provenance.input_hashes}
-    return replace(record, provenance=replace(record.provenance, input_hashes=hashes))
+def noted(timing: Timing) -> Timing:
+    """Brought times, with a word where they hold no drafting times: the step is then taken to include drafting."""
+    if any(point.t_draft_s for point in timing.points):
+        return timing
+    note = "the step times name no drafter: drafting is taken to be in them"
+    return replace(timing, basis={**timing.basis, "drafting": note})
 
 
 def fingerprint(folder: Path) -> str:

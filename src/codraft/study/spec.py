@@ -14,7 +14,11 @@ CONFIRM_PROMPTS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySpec:
-    """One study. Drafters and prompts are as on the command line; sampling that is not set is as the streams say."""
+    """One study. Drafters and prompts are as on the command line; sampling that is not set is as the streams say.
+
+    `context` None is the workload's own typical context. `acceptance` and `timing` are files of the user's own figures,
+    which stand in for ours.
+    """
 
     target: str
     drafters: list[str]
@@ -23,6 +27,7 @@ class StudySpec:
     max_new_tokens: int | None = None
     depth: list[int] = field(default_factory=lambda: list(range(9)))
     batch: list[int] = field(default_factory=lambda: [1])
+    context: list[int] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -30,7 +35,10 @@ class StudySpec:
     dtype: str = "auto"
     rounds: int = ROUNDS
     confirm_prompts: int = CONFIRM_PROMPTS
+    kernels: bool = True
     skip_long: bool = False
+    acceptance: str | None = None
+    timing: str | None = None
 
     def sampling(self) -> Sampling | None:
         """What was asked, None where nothing was."""

@@ -304,9 +304,12 @@ class HFModel:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         return AttentionShape(heads, kv_heads, head_dim)
 
-    def num_bytes(self) -> int:
-        """Bytes of the weights."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+    def device_bytes(self, B: int, S: int) -> int:
+        """Bytes of the weights and of the slots of B sequences of S tokens."""
+        weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        shape = self.attention_shape()
+        slot = 0 if shape is None else 2 * shape.kv_heads * shape.head_dim * self.model.dtype.itemsize
+        return weights + B * S * self.num_layers * slot
 
 
 def merge(parts: Sequence[PassOutput]) -> PassOutput:

@@ -1,0 +1,71 @@
+"""What `advise` and `frontier` share: records from figures at hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from codraft.core.errors import SpecError
+from codraft.core.files import sha256_file
+from codraft.core.provenance import provenance
+from codraft.core.record import hash_of
+from codraft.core.schema import DecisionRecord, FrontierRecord
+from codraft.core.spec import parse_list
+from codraft.cost.bring import Timing
+from codraft.cost.choose import decide
+from codraft.cost.curves import DrafterCurve
+from codraft.cost.frontier import frontier
+from codraft.models.shape import read_shape
+
+
+def selected(timing: Timing, batch: str | None, context: str | None) -> Timing:
+    """The points at the asked loads."""
+    points = timing.points
+    for flag, text, key in (("--batch", batch, "B"), ("--context", context, "S")):
+        if text is None:
+            continue
+        wanted = parse_list(text, flag, lowest=0 if key == "S" else 1)
+        present = sorted({getattr(point, key) for point in points})
+        if missing := [value for value in wanted if value not in present]:
+            raise SpecError(f"{flag} {missing[0]}: not among the timed {key} ({', '.join(map(str, present))})")
+        points = [point for point in points if getattr(point, key) in wanted]
+    return replace(timing, points=points)
+
+
+def advice_of(
+    curves: Sequence[DrafterCurve],
+    timing: Timing,
+    files: tuple[Path, Path],
+    target: str | None = None,
+    tile: int | None = None,
+) -> DecisionRecord:
+    """The decision that these figures lead to."""
+    shape = None
+    if target is not None:
+        shape = read_shape(Path(target).expanduser(), tile)
+        if shape is None:
+            raise SpecError(f"--target {target}: no config.json of a dense transformer there; name a model folder")
+    points, schedule = decide(curves, timing.points, shape, timing.ragged)
+    acceptance, times = files
+    return DecisionRecord(
+        schema=DecisionRecord.SCHEMA,
+        provenance=provenance(
+            engine={"name": timing.basis["engine"]},
+            input_hashes={"acceptance": sha256_file(acceptance)[:16], "timing": sha256_file(times)[:16]},
+        ),
+        target=target or "unnamed",
+        basis=timing.basis,
+        points=points,
+        schedule=schedule,
+        mechanisms=[],
+    )
+
+
+def frontier_of(decision: DecisionRecord) -> FrontierRecord:
+    """Throughput against interactivity at every load of a decision."""
+    return FrontierRecord(
+        schema=FrontierRecord.SCHEMA,
+        provenance=replace(decision.provenance, input_hashes={"decision": hash_of(decision.points)}),
+        target=decision.target,
+        basis=decision.basis,
+        points=frontier(decision.points),
+    )
