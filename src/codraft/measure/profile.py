@@ -84,7 +84,8 @@ def prompt_texts(card: Card, sources: Sequence[str]) -> list[list[int]]:
 
 def hardware_of(record: TimingRecord) -> HardwareRecord:
     """The best rates that the microbenchmarks of a timing record reached."""
-    assert record.gemm and record.attention is not None
+    assert record.gemm is not None
+    assert record.attention is not None
     size = {"float32": 4, "float64": 8}.get(str(record.provenance.dtype), 2)
     streamed = [point.n * point.k * size / point.t_s for point in record.gemm if point.M == 1]
     place = record.provenance.machine

@@ -26,6 +26,8 @@ from codraft.replay.streams import Progress, TokenStream
 # Seconds of one step by phase, and by kind of module where those were watched.
 Lap = dict[str, float]
 SHARE_ROUNDS = 2
+# Drafting this much shorter than its pass is timed in this many rounds only.
+NEGLIGIBLE, FEWEST_ROUNDS = 0.01, 2
 
 
 class WrongDrafter:
@@ -116,7 +118,10 @@ def time_steps(
     verify = session(target, wrong, rows, sampling, depths, rounds, tick)
     where = shares_by_depth(target, rows, sampling, depths, tick) if isinstance(target, HFModel) else {}
     draft = {
-        drafter.info.name: session(target, fresh(drafter), rows, sampling, depths, rounds, tick) for drafter in drafters
+        drafter.info.name: session(
+            target, fresh(drafter), rows, sampling, depths, rounds, tick, enough=negligible_drafting
+        )
+        for drafter in drafters
     }
     return [
         timing_point(B, S, D, verify[D], {name: laps[D] for name, laps in draft.items() if D > 0}, where.get(D))
@@ -198,8 +203,9 @@ def session(
     rounds: int,
     tick: Callable[[], None],
     sections: Sections | None = None,
+    enough: Callable[[Mapping[int, Sequence[Lap]]], bool] | None = None,
 ) -> dict[int, list[Lap]]:
-    """Laps of `rounds` steps at each D, taken in turn after one untimed round."""
+    """Laps of `rounds` steps at each D, taken in turn after one untimed round; fewer rounds once they are `enough`."""
     room = session_room(depths, rounds)
     requests = [Request(b, prompt, room) for b, prompt in enumerate(prompts)]
     laps = Laps(target.device)
@@ -214,7 +220,14 @@ def session(
             if turn > 0:
                 kept[D].append({**laps.steps[-1], **parts})
         tick()
+        if enough and turn >= FEWEST_ROUNDS and enough(kept):
+            break
     return kept
+
+
+def negligible_drafting(laps: Mapping[int, Sequence[Lap]]) -> bool:
+    """Whether drafting never took more than a hundredth of its pass: more samples would not move a step time."""
+    return all(lap["draft"] <= NEGLIGIBLE * lap["verify"] for laps_at_D in laps.values() for lap in laps_at_D)
 
 
 class EndlessTarget:
