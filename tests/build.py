@@ -47,8 +47,20 @@ def timing(D: int, verify: float, *, sys: float = 0.0, B: int = 1, S: int = 256,
 
 
 def candidate(drafter: str, D: int, AL: float, speedup: float) -> Candidate:
-    """One (drafter, D) with these two figures."""
-    return Candidate(drafter=drafter, D=D, AL=AL, t_step_s=0.01, speedup=speedup, break_even_AL=1.0)
+    """One (drafter, D) with these two figures, where a plain step takes 10 ms."""
+    break_even_AL = AL / speedup
+    return Candidate(
+        drafter=drafter,
+        D=D,
+        AL=AL,
+        x=1.0 + D,
+        t_verif_s=0.01 * break_even_AL,
+        t_draft_s=0.0,
+        t_sys_s=0.0,
+        t_step_s=0.01 * break_even_AL,
+        speedup=speedup,
+        break_even_AL=break_even_AL,
+    )
 
 
 def provenance() -> Provenance:

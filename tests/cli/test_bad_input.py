@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from codraft.cli.main import main
+from codraft.cli.main import VERBS, main
 
 Complaint = Callable[..., str]
+FIGURES = ["--acceptance", "al.csv", "--timing", "steps.csv"]
 
 
 @pytest.fixture
@@ -24,6 +25,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(desk)
     (desk / "ok.jsonl").write_text('{"prompt": "hello"}\n', encoding="utf-8")
     (desk / "streams.jsonl").write_text('{"prompt_ids": [1, 2], "output_ids": [3, 4, 256]}\n', encoding="utf-8")
+    (desk / "al.csv").write_text("drafter,D,AL\nngram,1,1.5\n", encoding="utf-8")
+    rows = ["B,S,D,t_step_s", "1,256,0,1", "1,256,1,1", "4,256,0,1", "4,256,1,1", "4,512,0,1"]
+    (desk / "steps.csv").write_text("\n".join(rows), encoding="utf-8")
     return desk
 
 
@@ -55,7 +59,8 @@ def complaint(desk: Path, capsys: pytest.CaptureFixture[str]) -> Complaint:
 
 def test_an_unknown_verb_is_answered_with_the_verbs(complaint: Complaint) -> None:
     assert (
-        complaint("acept", "x") == "unknown verb 'acept'; choose one of tune, accept, generate, or see `codraft --help`"
+        complaint("acept", "x") == "unknown verb 'acept'; choose one of tune, accept, profile, advise, frontier, "
+        "generate, report, or see `codraft --help`"
     )
 
 
@@ -79,7 +84,9 @@ def test_an_argument_that_is_not_UTF_8_is_refused(complaint: Complaint) -> None:
         (["accept", "x", "-d", "ngram", "--temperature", "warm"], ["--temperature", "warm"]),
         (["accept", "x"], ["no drafter given; use --drafter"]),
         (["accept", "x", "-d", "ngrm"], ["unknown mechanism 'ngrm'", "external, eagle3"]),
-        (["accept", "x", "-d", "eagle3:y"], ["'eagle3' is not in this version", "external, ngram"]),
+        (["accept", "x", "-d", "eagle3:y"], ["'eagle3' is not in this version", "external, ngram, suffix"]),
+        (["accept", "x", "-d", "suffix,max_tree_depth=1"], ["max_tree_depth must be in 2..512; got 1"]),
+        (["accept", "x", "-d", "external:y,layers=0"], ["layers must be at least 1; got 0"]),
         (["accept", "x", "-d", "ngram,n_mx=3"], ["unknown option 'n_mx'", "n_max"]),
         (["accept", "x", "-d", "external"], ["external needs a model, as external:PATH_OR_ID"]),
         (["accept", "x", "-d", "ngram,name=a", "-d", "ngram,name=a"], ["two drafters are named 'a'"]),
@@ -114,6 +121,32 @@ def test_an_argument_that_is_not_UTF_8_is_refused(complaint: Complaint) -> None:
         (["tune", "x", "--rounds", "0"], ["--rounds must be at least 1; got 0"]),
         (["tune", "x", "--confirm-prompts", "0"], ["--confirm-prompts must be at least 1; got 0"]),
         (["tune", "x", "-p", "ok.jsonl", "--streams", "s"], ["either --prompts or --streams"]),
+        (["tune", "x", "-D", "0"], ["--depth needs at least one D above 0"]),
+        (["tune", "x", "--batch", "1,,2"], ["--batch '1,,2' is not a list"]),
+        (["tune", "x", "--context", "1"], ["--context '1': values must be in 2 and above"]),
+        (["tune", "x", "--temperature", "-1"], ["temperature must be a number >= 0"]),
+        (["tune", "x", "--plan", "--json", "-"], ["--plan makes no record; drop --json"]),
+        (["tune", "x", "--acceptance", "none.csv"], ["cannot read none.csv: No such file"]),
+        (["tune", "x", "--timing", "al.csv"], ["al.csv: unknown column 'AL'"]),
+        (["tune", "x", "-d", "suffix", "--acceptance", "al.csv"], ["holds drafter 'ngram', which no --drafter names"]),
+        (["profile"], ["TARGET", "see `codraft profile --help`"]),
+        (["profile", "x", "--engine", "vllm"], ["--engine must be torch in this version; got 'vllm'"]),
+        (["profile", "x", "-d", "ngrm"], ["unknown mechanism 'ngrm'"]),
+        (["profile", "x", "-D", "0..65"], ["--depth '0..65': values must be in 0..64"]),
+        (["profile", "x", "--batch", "0"], ["--batch '0': values must be in 1 and above"]),
+        (["profile", "x", "--context", "1"], ["--context '1': values must be in 2 and above"]),
+        (["profile", "x", "--context", "many"], ["--context 'many' is not a list"]),
+        (["profile", "x", "--rounds", "0"], ["--rounds must be at least 1; got 0"]),
+        (["profile", "x", "--top-p", "2"], ["top-p must be above 0 and at most 1"]),
+        (["profile", "x", "--dtype", "int4"], ["dtype must be one of auto, float32", "int4"]),
+        (["profile", "x", "--hardware-out", "."], ["cannot write .: it is a folder"]),
+        (["advise"], ["--acceptance", "see `codraft advise --help`"]),
+        (["advise", "--acceptance", "al.csv"], ["--timing", "see `codraft advise --help`"]),
+        (["frontier", "--timing", "steps.csv"], ["--acceptance", "see `codraft frontier --help`"]),
+        (["advise", *FIGURES, "--tile", "many"], ["--tile", "'many' is not a whole number"]),
+        (["report"], ["STUDY", "see `codraft report --help`"]),
+        (["report", "none"], ["none is no study folder (it has no study.toml)", "codraft tune TARGET -o none"]),
+        (["report", "ok.jsonl"], ["ok.jsonl is no study folder"]),
     ],
     ids=" ".join,
 )
@@ -125,24 +158,40 @@ def test_a_command_that_cannot_be_is_refused_before_any_work(
         assert word in sentence
 
 
-VERB_TAILS = {"accept": ["-d", "ngram", "-p", "ok.jsonl"], "generate": ["--prompt", "a"], "tune": ["-p", "ok.jsonl"]}
+VERB_TAILS = {
+    "accept": ["-d", "ngram", "-p", "ok.jsonl"],
+    "generate": ["--prompt", "a"],
+    "tune": ["-p", "ok.jsonl"],
+    "profile": ["-p", "ok.jsonl"],
+}
+COMMANDS = {
+    **{verb: [verb, "x", *tail] for verb, tail in VERB_TAILS.items()},
+    "advise": ["advise", *FIGURES],
+    "frontier": ["frontier", *FIGURES],
+    "report": ["report", "x"],
+}
 each_verb = pytest.mark.parametrize("verb", VERB_TAILS)
+each_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
-@each_verb
-def test_a_json_destination_that_is_a_folder_is_refused(verb: str, complaint: Complaint) -> None:
-    assert complaint(verb, "x", *VERB_TAILS[verb], "--json", ".") == "cannot write .: it is a folder; name a file"
+def test_every_verb_is_among_the_commands() -> None:
+    assert COMMANDS.keys() == VERBS.keys()
 
 
-@each_verb
+@each_command
+def test_a_json_destination_that_is_a_folder_is_refused(command: list[str], complaint: Complaint) -> None:
+    assert complaint(*command, "--json", ".") == "cannot write .: it is a folder; name a file"
+
+
+@each_command
 def test_a_json_destination_without_permission_is_refused_before_any_work(
-    verb: str, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
+    command: list[str], complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    sentence = complaint(verb, "x", *VERB_TAILS[verb], "--json", "new/record.json")
+    sentence = complaint(*command, "--json", "new/record.json")
     assert sentence == "cannot write new/record.json: no write permission there; choose another place"
 
 
@@ -336,14 +385,112 @@ def test_drawn_drafts_need_a_drawing_target(tiny_model_dir: Path, complaint: Com
     assert "draft=sample needs --temperature above 0" in sentence
 
 
+both = pytest.mark.parametrize("verb", ["advise", "frontier"])
+
+
+@both
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "sentence"),
     [
-        (["--batch", "1,2"], "this version times B = 1 only"),
-        (["-D", "0"], "--depth needs at least one D above 0"),
+        (["--batch", "3"], "--batch 3: not among the timed B (1, 4)"),
+        (["--batch", "1..4"], "--batch 2: not among the timed B (1, 4)"),
+        (["--batch", "0"], "--batch '0': values must be in 1 and above"),
+        (["--context", "128"], "--context 128: not among the timed S (256, 512)"),
+        (["--batch", "1", "--context", "512"], "--context 512: not among the timed S (256)"),
+        (["--context", "all"], "--context 'all' is not a list; write it as 1,2,4 or 0..8"),
     ],
 )
-def test_a_study_that_cannot_be_run_is_refused_before_its_folder_is_made(
-    argv: list[str], words: str, complaint: Complaint
+def test_a_load_that_was_not_timed_is_refused_with_those_that_were(
+    verb: str, argv: list[str], sentence: str, complaint: Complaint
 ) -> None:
-    assert words in complaint("tune", "x", *argv, after=1)
+    assert complaint(verb, *FIGURES, *argv) == sentence
+
+
+BAD_FIGURES = {
+    "an unknown column": (b"drafter,D,AL,tau\na,1,1.5,2\n", b"B,S,D,t_ms\n1,1,0,1\n", "unknown column '"),
+    "no D = 0": (None, b"B,S,D,t_step_s\n1,1,1,1\n", "B = 1, S = 1 has D = 1 but no row with D = 0"),
+    "an AL above 1 + D": (b"drafter,D,AL\na,1,2.5\n", None, "line 2: AL must be at least 1 and at most 2; got 2.5"),
+    "NaN": (b"drafter,D,AL\na,1,nan\n", b"B,S,D,t_step_s\n1,1,0,NaN\n", "; got nan"),
+    "an empty file": (b"", b"", " is missing; needed: "),
+    "a header alone": (b"drafter,D,AL\n", b"B,S,D,t_step_s\n", "bad.csv h"),
+    "bytes": (b"\xff\xfe\x00", b"\xff\xfe\x00", "is not a CSV in UTF-8 ("),
+}
+
+
+@both
+@pytest.mark.parametrize("half", ["acceptance", "timing"])
+@pytest.mark.parametrize("case", BAD_FIGURES)
+def test_figures_that_cannot_be_are_refused_by_file(
+    verb: str, half: str, case: str, desk: Path, complaint: Complaint
+) -> None:
+    acceptance, timing, words = BAD_FIGURES[case]
+    raw = acceptance if half == "acceptance" else timing
+    if raw is None:
+        return
+    (desk / "bad.csv").write_bytes(raw)
+    files = {"acceptance": "al.csv", "timing": "steps.csv", half: "bad.csv"}
+    sentence = complaint(verb, "--acceptance", files["acceptance"], "--timing", files["timing"], "--json", "r.json")
+    assert sentence.startswith("bad.csv")
+    assert words in sentence
+
+
+@both
+@pytest.mark.parametrize("half", ["acceptance", "timing"])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("none.csv", "cannot read none.csv: No such file or directory; check the path"),
+        ("folder.csv", "cannot read folder.csv: Is a directory; check the path"),
+        ("folder", "cannot read folder: Is a directory; check the path"),
+        ("ok.jsonl", "ok.jsonl: expected a 'codraft."),
+        ("streams.bin", "streams.bin is not a JSON record"),
+    ],
+)
+def test_a_file_that_holds_no_figures_is_refused(
+    verb: str, half: str, name: str, sentence: str, desk: Path, complaint: Complaint
+) -> None:
+    (desk / "folder").mkdir()
+    (desk / "folder.csv").mkdir()
+    (desk / "streams.bin").write_bytes(b"\x00\xff\x00")
+    files = {"acceptance": "al.csv", "timing": "steps.csv", half: name}
+    assert complaint(verb, "--acceptance", files["acceptance"], "--timing", files["timing"]).startswith(sentence)
+
+
+@both
+def test_AL_of_a_drafter_that_others_were_timed_without_is_refused(verb: str, desk: Path, complaint: Complaint) -> None:
+    (desk / "t.csv").write_text("B,S,D,t_verif_s,drafter,t_draft_s\n1,1,0,1,,\n1,1,1,1,x,0\n", encoding="utf-8")
+    sentence = complaint(verb, "--acceptance", "al.csv", "--timing", "t.csv")
+    assert sentence == "no drafting time of 'ngram' at D = 1 (timed: ['x'])"
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--tile", "0"], "--tile must be at least 1; got 0"),
+        (["--tile", "128"], "--tile says nothing without the target's heads; name a model folder with --target"),
+        (["--target", "none"], "--target none: no config.json of a dense transformer there; name a model folder"),
+        (["--target", "."], "--target .: no config.json of a dense transformer there; name a model folder"),
+    ],
+)
+def test_heads_and_tile_that_cannot_be_are_refused(argv: list[str], sentence: str, complaint: Complaint) -> None:
+    assert complaint("advise", *FIGURES, *argv).startswith(sentence)
+
+
+def test_a_study_whose_folder_cannot_be_made_is_refused_before_any_work(desk: Path, complaint: Complaint) -> None:
+    sentence = complaint("tune", "x", *FIGURES, "-o", "ok.jsonl/study", after=1)
+    assert sentence.startswith("cannot write ok.jsonl/study/study.toml: ")
+
+
+def test_a_study_without_its_records_has_no_report(desk: Path, complaint: Complaint) -> None:
+    (desk / "study").mkdir()
+    (desk / "study" / "study.toml").write_text('target = "x"\ndrafters = ["ngram"]\n', encoding="utf-8")
+    assert complaint("report", "study").startswith("cannot read study/records/decision.json: No such file")
+    assert complaint("report", "study", "-o", ".") == "cannot write .: it is a folder; name a file"
+    assert complaint("report", "study", "-o", "ok.jsonl/page.html").startswith("cannot write ok.jsonl/page.html: ")
+
+
+def test_a_study_file_with_a_misspelt_key_is_refused_by_name(desk: Path, complaint: Complaint) -> None:
+    (desk / "study" / "records").mkdir(parents=True)
+    text = 'target = "x"\ndrafters = ["ngram"]\nbatches = [1]\n'
+    (desk / "study" / "study.toml").write_text(text, encoding="utf-8")
+    assert complaint("report", "study").startswith("study/study.toml: unknown option 'batches'; known here: target")

@@ -58,8 +58,20 @@ FLAGS = {
     "generate": (
         "--drafter --prompt --prompts --depth --max-new-tokens --temperature --seed --dtype --skip-long --json"
     ),
-    "tune": "--drafter --prompts --streams --batch --depth --output --json",
+    "tune": (
+        "--drafter --prompts --streams --batch --context --depth --max-new-tokens --rounds --confirm-prompts --kernels "
+        "--no-kernels --acceptance --timing --plan --output --temperature --top-p --top-k --seed --dtype --skip-long "
+        "--json"
+    ),
+    "profile": (
+        "--drafter --batch --context --depth --engine --prompts --rounds --kernels --hardware-out --temperature "
+        "--top-p --top-k --seed --dtype --json"
+    ),
+    "advise": "--acceptance --timing --batch --context --target --tile --json",
+    "frontier": "--acceptance --timing --batch --context --json",
+    "report": "--output --json",
 }
+SHORT = {"-D": ("accept", "generate", "tune", "profile"), "-o": ("tune", "report")}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -72,8 +84,25 @@ def test_a_verbs_help_names_every_flag_of_the_contract(
     assert err == ""
     words = set(out.replace(",", " ").split())
     assert set(FLAGS[verb].split()) <= words
-    assert "-D" in words
-    assert "--no-domains" not in words
+    for flag, verbs in SHORT.items():
+        assert (flag in words) == (verb in verbs)
+    assert {word for word in words if word.startswith("--no-")} == ({"--no-kernels"} if verb == "tune" else set())
+
+
+def test_the_flags_of_every_verb_are_promised() -> None:
+    assert FLAGS.keys() == VERBS.keys()
+
+
+def test_the_verbs_that_take_figures_say_what_a_table_holds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for verb in ("advise", "frontier"):
+        main([verb, "--help"])
+        out = capsys.readouterr().out
+        assert "drafter,D,AL[,AL_low,AL_high][,domain]" in out
+        assert "B,S,D and t_verif_s[,t_sys_s][,drafter,t_draft_s], or t_step_s" in out
+        assert f"codraft {verb} --acceptance al.csv --timing steps.csv" in out
 
 
 def test_python_m_codraft_is_codraft() -> None:
@@ -81,4 +110,4 @@ def test_python_m_codraft_is_codraft() -> None:
         [sys.executable, "-m", "codraft", "nonsense"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("codraft: unknown verb 'nonsense'; choose one of tune, accept, generate")
+    assert done.stderr.startswith("codraft: unknown verb 'nonsense'; choose one of tune, accept, profile")

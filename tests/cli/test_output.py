@@ -71,6 +71,23 @@ def test_names_with_brackets_are_shown_as_they_are(
     assert [point.D for point in record.results[0].curve] == [1, 2]
 
 
+def test_a_drafter_that_remembers_is_shown_cold_as_well(
+    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = json.dumps({"prompt_ids": [1, 2], "output_ids": [*range(3, 11), 256]}) + "\n"
+    (tmp_path / "s.jsonl").write_text(row * 2, encoding="utf-8")
+    words = ["accept", str(tiny_model_dir), "-d", "suffix", "-d", "ngram", "-D", "2"]
+    assert main([*words, "--streams", str(tmp_path / "s.jsonl"), "--json", str(tmp_path / "r.json")]) == 0
+    suffix, ngram = read_record(tmp_path / "r.json", AcceptanceRecord).results
+    # The second answer is the first again: remembered, its drafts are right; cold, nothing ever repeats.
+    assert suffix.cold is not None
+    assert [point.AL for point in suffix.cold] == [1.0, 1.0]
+    assert suffix.curve[0].AL > 1
+    assert ngram.cold is None
+    err = capsys.readouterr().err
+    assert err.count("cold (nothing remembered of other streams): AL by D  1.00  1.00") == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [

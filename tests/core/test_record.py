@@ -3,7 +3,7 @@
 import errno
 import json
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,25 @@ from codraft.core.record import (
 )
 from codraft.core.schema import (
     AcceptanceRecord,
+    AcceptanceResult,
+    AttentionPoint,
+    Candidate,
     Confirmation,
     DecisionPoint,
     DecisionRecord,
     DomainCurve,
     DrafterInfo,
+    FrontierPoint,
+    FrontierRecord,
+    GemmPoint,
     Generated,
     GenerationRecord,
     Guideline,
+    HardwareRecord,
+    Mechanism,
     Record,
     ScheduleEntry,
+    TimingPoint,
     TimingRecord,
 )
 
@@ -46,7 +55,8 @@ def an_acceptance_record() -> AcceptanceRecord:
     curve = [build.point(D, [(D, 1), (0, 0)], [(D, 0)]) for D in (1, 2)]
     expected = curve_point([[Acceptance(0.3 * Acceptance.from_log(StepLog.of([(0, 1, 1, True)]), 1).counts, 0.3)]])
     assert expected is not None
-    full = replace(build.result("ngram", *curve), domains={"maths [1]": DomainCurve(num_prompts=1, curve=curve)})
+    domains = {"maths [1]": DomainCurve(num_prompts=1, curve=curve)}
+    full = replace(build.result("ngram", *curve), cold=curve[:1], domains=domains)
     return build.acceptance_record(full, build.result("ngram-2", expected))
 
 
@@ -77,18 +87,78 @@ def a_generation_record() -> GenerationRecord:
 
 
 def a_timing_record() -> TimingRecord:
+    """Step times and nothing else."""
     return TimingRecord(
         schema=TimingRecord.SCHEMA,
         provenance=build.provenance(),
         target="demo",
+        ragged="packed",
         points=[build.timing(0, 0.01, sys=0.001), build.timing(1, 0.011, ngram=0.0001)],
     )
 
 
+GEMM = GemmPoint(layer="down", n=6, k=4, M=1, t_s=1e-6, p10=9e-7, p90=2e-6, num_samples=3, flops_per_s=4.8e7)
+ATTENTION = AttentionPoint(
+    B=1, S=256, D=3, rows=12, t_s=1e-5, p10=1e-5, p90=2e-5, num_samples=3, flops_per_s=1e9, bytes_per_s=1e8
+)
+
+
+def a_full_timing_record() -> TimingRecord:
+    """Step times with spread and shares, and the kernels."""
+    plain, drafted = a_timing_record().points
+    shares = {"ffn": 0.5, "projections": 0.25, "attention": 0.25, "other": 0.0}
+    spreads = {"ngram": (0.00009, 0.0002)}
+    return replace(
+        a_timing_record(),
+        ragged="padded",
+        points=[replace(plain, shares=shares), replace(drafted, t_sys_spread_s=(0.0, 0.1), t_draft_spread_s=spreads)],
+        gemm=[GEMM],
+        attention=[ATTENTION],
+    )
+
+
+def a_hardware_record() -> HardwareRecord:
+    return HardwareRecord(
+        schema=HardwareRecord.SCHEMA,
+        provenance=build.provenance(),
+        name="none, 2 cores, cpu",
+        bytes_per_s=1e8,
+        flops_per_s=1e9,
+        gemm=[GEMM, replace(GEMM, M=2)],
+        attention=[ATTENTION],
+    )
+
+
+MECHANISM = Mechanism(
+    mechanism="ngram",
+    inputs="tokens",
+    generation="one look-up",
+    memory_bytes=0,
+    memory="none",
+    cost="little",
+    training="none",
+    fits="edits",
+    measured_as=["ngram"],
+)
+
+
 def a_decision_record() -> DecisionRecord:
-    best = replace(build.candidate("ngram", 2, 1.5, 1.25), AL_ci95=(1.25, 1.75), speedup_ci95=(1.0, 1.5))
-    guideline = Guideline(id=2, applies=False, reason="no tile")
-    on = DecisionPoint(B=1, S=256, plain={"t_step_s": 0.01}, best=best, candidates=[best], guidelines=[guideline])
+    best = replace(build.candidate("ngram", 2, 1.5, 1.25), AL_ci95=(1.25, 1.75), speedup_ci95=(1.0, 1.5), bytes=0)
+    guidelines = [
+        Guideline(id=1, premise="GEMMs", applies=True, value=0, optimum=2, loss=0.2, reason="flat"),
+        Guideline(id=2, premise="attention", applies=False, reason="no tile"),
+        Guideline(id=5, premise="two", applies=True, value="off", optimum="off", loss=0.0, reason="slow"),
+    ]
+    on = DecisionPoint(
+        B=1,
+        S=256,
+        plain={"t_step_s": 0.01},
+        best=best,
+        verdict="ngram",
+        warnings=["x slows down"],
+        candidates=[best, build.candidate("x", 1, 1.0, 0.5)],
+        guidelines=guidelines,
+    )
     return DecisionRecord(
         schema=DecisionRecord.SCHEMA,
         provenance=build.provenance(),
@@ -111,6 +181,28 @@ def a_decision_record() -> DecisionRecord:
             identical_outputs=1,
             num_outputs=1,
         ),
+        mechanisms=[MECHANISM, replace(MECHANISM, mechanism="external", memory_bytes=None, measured_as=[])],
+    )
+
+
+def a_frontier_record() -> FrontierRecord:
+    plain = FrontierPoint(
+        B=1,
+        S=256,
+        drafter=None,
+        D=0,
+        AL=1.0,
+        tokens_per_s_user=100.0,
+        tokens_per_s=100.0,
+        frontier=False,
+        plain_frontier=True,
+    )
+    return FrontierRecord(
+        schema=FrontierRecord.SCHEMA,
+        provenance=build.provenance(),
+        target="demo",
+        basis={"engine": "torch", "machine": "none"},
+        points=[plain, replace(plain, drafter="ngram", D=2, AL=1.5, frontier=True, plain_frontier=False)],
     )
 
 
@@ -118,7 +210,10 @@ RECORDS: list[Record] = [
     an_acceptance_record(),
     a_generation_record(),
     a_timing_record(),
+    a_full_timing_record(),
+    a_hardware_record(),
     a_decision_record(),
+    a_frontier_record(),
 ]
 by_schema = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.schema)
 
@@ -151,6 +246,104 @@ def test_a_field_that_was_not_measured_is_absent(record: Record) -> None:
     assert set(nulls_in(data)) <= {"best", "drafter"}
     assert "git" not in data["provenance"]
     assert "dtype" not in data["provenance"]
+
+
+ABSENT: list[tuple[Record, list[str | int], set[str]]] = [
+    (a_timing_record(), [], {"gemm", "attention"}),
+    (a_timing_record(), ["points", 1], {"shares", "t_sys_spread_s", "t_draft_spread_s"}),
+    (an_acceptance_record(), ["results", 1], {"cold"}),
+    (a_decision_record(), ["points", 0, "candidates", 1], {"AL_ci95", "speedup_ci95", "bytes"}),
+    (a_decision_record(), ["points", 0, "guidelines", 1], {"value", "optimum", "loss"}),
+    (a_decision_record(), ["mechanisms", 1], {"memory_bytes"}),
+]
+
+
+def inside(data: Any, path: list[str | int]) -> Any:
+    """What lies at a path of keys and indices."""
+    for key in path:
+        data = data[key]
+    return data
+
+
+@pytest.mark.parametrize(("record", "path", "names"), ABSENT)
+def test_a_new_field_that_was_not_measured_is_left_out_and_read_as_not_measured(
+    record: Record, path: list[str | int], names: set[str], tmp_path: Path
+) -> None:
+    write_record(record, tmp_path / "r.json")
+    assert names & set(inside(json.loads((tmp_path / "r.json").read_text()), path)) == set()
+    again = read_record(tmp_path / "r.json", type(record))
+    for key in path:
+        again = again[key] if isinstance(key, int) else getattr(again, key)  # type: ignore[index]
+    assert [getattr(again, name) for name in sorted(names)] == [None] * len(names)
+
+
+def test_a_measured_zero_stands_as_zero() -> None:
+    data = to_json(a_decision_record())
+    guidelines = data["points"][0]["guidelines"]
+    assert (guidelines[0]["value"], guidelines[2]["loss"]) == (0, 0.0)
+    assert (data["points"][0]["candidates"][0]["bytes"], data["mechanisms"][0]["memory_bytes"]) == (0, 0)
+    assert to_json(a_full_timing_record())["points"][0]["shares"]["other"] == 0.0
+
+
+def test_a_guideline_that_names_a_D_keeps_a_number_and_one_that_names_a_drafter_a_text(tmp_path: Path) -> None:
+    write_record(a_decision_record(), tmp_path / "r.json")
+    first, _, last = read_record(tmp_path / "r.json", DecisionRecord).points[0].guidelines
+    assert (first.value, first.optimum, last.value, last.optimum) == (0, 2, "off", "off")
+
+
+# Fields that may be left out; every other one was measured or asked, and has no default.
+OPTIONAL: dict[type, set[str]] = {
+    TimingPoint: {"t_sys_spread_s", "t_draft_spread_s", "shares"},
+    TimingRecord: {"gemm", "attention"},
+    GemmPoint: set(),
+    AttentionPoint: set(),
+    HardwareRecord: set(),
+    AcceptanceResult: {"cold", "domains", "timings_s"},
+    Candidate: {"AL_ci95", "speedup_ci95", "bytes"},
+    Guideline: {"value", "optimum", "loss"},
+    DecisionPoint: set(),
+    ScheduleEntry: set(),
+    Mechanism: {"memory_bytes"},
+    DecisionRecord: {"confirmation"},
+    FrontierPoint: set(),
+    FrontierRecord: set(),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONAL, ids=lambda kind: kind.__name__)
+def test_a_measured_field_has_no_default(kind: type) -> None:
+    left_out = {f.name for f in fields(kind) if f.default is not MISSING or f.default_factory is not MISSING}
+    assert left_out == OPTIONAL[kind]
+
+
+def test_plain_decoding_on_the_frontier_stands_as_null_and_cannot_be_left_out(tmp_path: Path) -> None:
+    data = json.loads(dumps(a_frontier_record()))
+    assert data["points"][0]["drafter"] is None
+    del data["points"][0]["drafter"]
+    (tmp_path / "r.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"'points\.0\.drafter' is missing"):
+        read_record(tmp_path / "r.json", FrontierRecord)
+
+
+def test_a_drafter_that_a_generation_did_not_have_is_absent() -> None:
+    """A null has its meaning in a schedule and on a frontier alone."""
+    assert "drafter" not in to_json(replace(a_generation_record(), drafter=None))
+
+
+def test_a_ragged_pass_is_padded_or_packed(tmp_path: Path) -> None:
+    data = {**to_json(a_timing_record()), "ragged": "sorted"}
+    (tmp_path / "r.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(SpecError, match="ragged='sorted': input should be 'padded' or 'packed'"):
+        read_record(tmp_path / "r.json", TimingRecord)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_figure_that_is_no_number_is_refused_by_its_path(value: str, tmp_path: Path) -> None:
+    text = dumps(a_timing_record()).replace('"t_verif_s": 0.011', f'"t_verif_s": {value}')
+    assert value in text
+    (tmp_path / "r.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"points\.1\.t_verif_s=.*: input should be a finite number"):
+        read_record(tmp_path / "r.json", TimingRecord)
 
 
 def test_a_decision_against_drafting_stands_as_null() -> None:
@@ -216,19 +409,34 @@ def test_a_record_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_record(tmp_path / "r.json", TimingRecord)
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [([], "extra"), (["provenance"], "provenance.extra"), (["points", 0], "points.0.extra")],
-)
-def test_an_unknown_key_is_refused_at_every_level(path: list[str | int], name: str, tmp_path: Path) -> None:
-    data = to_json(a_timing_record())
-    inner = data
-    for key in path:
-        inner = inner[key]
-    inner["extra"] = 1
+LEVELS: list[tuple[Record, str]] = [
+    (a_timing_record(), ""),
+    (a_timing_record(), "provenance"),
+    (a_full_timing_record(), "points.0"),
+    (a_full_timing_record(), "gemm.0"),
+    (a_full_timing_record(), "attention.0"),
+    (a_hardware_record(), ""),
+    (a_hardware_record(), "attention.0"),
+    (an_acceptance_record(), "results.0"),
+    (an_acceptance_record(), "results.0.cold.0"),
+    (a_decision_record(), "points.0"),
+    (a_decision_record(), "points.0.candidates.1"),
+    (a_decision_record(), "points.0.guidelines.0"),
+    (a_decision_record(), "mechanisms.0"),
+    (a_decision_record(), "schedule.0"),
+    (a_frontier_record(), ""),
+    (a_frontier_record(), "points.1"),
+]
+
+
+@pytest.mark.parametrize(("record", "where"), LEVELS, ids=lambda value: value if isinstance(value, str) else "")
+def test_an_unknown_key_is_refused_at_every_level(record: Record, where: str, tmp_path: Path) -> None:
+    path = [int(key) if key.isdigit() else key for key in where.split(".") if key]
+    data = to_json(record)
+    inside(data, path)["extra"] = 1
     (tmp_path / "r.json").write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(SpecError, match=f"unknown option '{name}'"):
-        read_record(tmp_path / "r.json", TimingRecord)
+    with pytest.raises(SpecError, match=f"unknown option '{'.'.join([*map(str, path), 'extra'])}'"):
+        read_record(tmp_path / "r.json", type(record))
 
 
 def test_a_missing_field_is_refused_by_name(tmp_path: Path) -> None:

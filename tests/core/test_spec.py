@@ -14,6 +14,7 @@ from codraft.core.spec import (
     ExternalSpec,
     NgramSpec,
     Sampling,
+    SuffixSpec,
     check_choice,
     check_depth,
     load,
@@ -56,12 +57,37 @@ def test_an_external_drafter_takes_its_path_after_the_colon() -> None:
     assert parse_drafter("external:a/b:c,draft=sample") == ExternalSpec(path="a/b:c", draft="sample")
 
 
+def test_an_external_drafter_may_keep_its_first_layers_alone() -> None:
+    assert parse_drafter("external:a,layers=8") == ExternalSpec(path="a", layers=8)
+    assert ExternalSpec(path="a").layers is None
+
+
+def test_suffix_has_the_defaults_that_vllm_has() -> None:
+    assert parse_drafter("suffix") == SuffixSpec(
+        max_tree_depth=24, max_cached_requests=10_000, max_spec_factor=1.0, min_token_prob=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "ends"),
+    [
+        ("max_tree_depth", (2, 512)),
+        ("max_cached_requests", (0, 1_000_000)),
+        ("max_spec_factor", (1e-9, 64.0)),
+        ("min_token_prob", (0.0, 1.0)),
+    ],
+)
+def test_the_ends_of_every_suffix_range_are_allowed(option: str, ends: tuple[float, float]) -> None:
+    for end in ends:
+        assert getattr(parse_drafter(f"suffix,{option}={end}"), option) == end
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("ngrm", ["unknown mechanism 'ngrm'", "ngram", "external"]),
         ("", ["unknown mechanism ''"]),
-        ("eagle3:dir", ["'eagle3' is not in this version", "external, ngram"]),
+        ("eagle3:dir", ["'eagle3' is not in this version", "ready are: external, ngram, suffix"]),
         ("ngram,n_mx=3", ["unknown option 'n_mx'", "n_max"]),
         ("ngram,n_max", ["'n_max' is not key=value"]),
         ("ngram,n_max=", ["'n_max=' is not key=value"]),
@@ -80,6 +106,19 @@ def test_an_external_drafter_takes_its_path_after_the_colon() -> None:
         ("external", ["external needs a model", "external:PATH_OR_ID"]),
         ("external:", ["external needs a model"]),
         ("external:a,draft=random", ["draft='random'", "greedy", "sample"]),
+        ("external:a,layers=0", ["external: layers must be at least 1; got 0"]),
+        ("external:a,layers=1.5", ["layers='1.5'", "integer"]),
+        ("suffix:folder", ["suffix takes no model"]),
+        ("suffix,depth=3", ["unknown option 'depth'", "max_tree_depth, max_cached_requests"]),
+        ("suffix,max_tree_depth=1", ["max_tree_depth must be in 2..512; got 1"]),
+        ("suffix,max_tree_depth=513", ["max_tree_depth must be in 2..512; got 513"]),
+        ("suffix,max_cached_requests=-1", ["max_cached_requests must be in 0..1000000", "got -1"]),
+        ("suffix,max_cached_requests=1000001", ["max_cached_requests must be in 0..1000000", "got 1000001"]),
+        ("suffix,max_spec_factor=0", ["max_spec_factor must be above 0 and at most 64; got 0.0"]),
+        ("suffix,max_spec_factor=64.5", ["max_spec_factor must be above 0 and at most 64; got 64.5"]),
+        ("suffix,max_spec_factor=nan", ["max_spec_factor='nan'", "finite"]),
+        ("suffix,min_token_prob=-0.1", ["min_token_prob must be in 0..1; got -0.1"]),
+        ("suffix,min_token_prob=1.1", ["min_token_prob must be in 0..1; got 1.1"]),
         ("ngram,name=a b", ["name must be 1 to 64"]),
         ("ngram,name=" + "x" * 65, ["name must be 1 to 64"]),
     ],
@@ -92,7 +131,7 @@ def test_a_drafter_that_cannot_be_is_refused_in_words_that_name_the_slip(text: s
 
 
 def test_an_unknown_option_is_answered_with_the_options_that_can_be_given() -> None:
-    with pytest.raises(SpecError, match=r"known here: name, draft$"):
+    with pytest.raises(SpecError, match=r"known here: name, draft, layers$"):
         parse_drafter("external:a,drft=sample")
 
 
@@ -131,6 +170,13 @@ def test_drafters_keep_their_order_and_every_name_is_its_own(texts: list[str]) -
 def test_a_records_options_are_all_but_mechanism_name_and_path() -> None:
     assert options_of(NgramSpec(n_max=3)) == {"n_min": 2, "n_max": 3, "occurrence": "latest"}
     assert options_of(ExternalSpec(path="a")) == {"draft": "greedy"}
+    assert options_of(ExternalSpec(path="a", layers=8)) == {"draft": "greedy", "layers": 8}
+    assert options_of(SuffixSpec(name="s", max_tree_depth=8)) == {
+        "max_tree_depth": 8,
+        "max_cached_requests": 10_000,
+        "max_spec_factor": 1.0,
+        "min_token_prob": 0.1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -268,6 +314,12 @@ def test_data_of_a_looser_type_is_refused(share: object) -> None:
         load(Outer, {"name": "a", "inner": {"size": 3}, "share": share}, "here")
 
 
+@pytest.mark.parametrize("share", [math.nan, math.inf])
+def test_what_is_no_finite_number_is_refused(share: float) -> None:
+    with pytest.raises(SpecError, match=r"^here: share=.*: input should be a finite number"):
+        load(Outer, {"name": "a", "inner": {"size": 3}, "share": share}, "here")
+
+
 def test_a_whole_number_will_do_for_a_share_and_option_strings_for_anything() -> None:
     assert load(Outer, {"name": "a", "inner": {"size": 3}, "share": 1}, "here").share == 1.0
     loose = load(Outer, {"name": "a", "inner": {"size": "3"}, "share": "1"}, "here", strict=False)
@@ -276,6 +328,7 @@ def test_a_whole_number_will_do_for_a_share_and_option_strings_for_anything() ->
 
 def test_a_drafter_names_the_models_it_needs() -> None:
     assert NgramSpec().model_paths() == ()
+    assert SuffixSpec().model_paths() == ()
     assert ExternalSpec(path="a/b").model_paths() == ("a/b",)
 
 

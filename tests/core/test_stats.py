@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codraft.core.stats import FEWEST_RESAMPLES, MOST_WEIGHTS, NUM_RESAMPLES, Spread, bootstrap_weights, interval95
+from codraft.core.stats import (
+    FEWEST_RESAMPLES,
+    MOST_WEIGHTS,
+    NUM_RESAMPLES,
+    Spread,
+    bootstrap_weights,
+    evenly,
+    interval95,
+)
 
 
 @given(st.integers(1, 40))
@@ -54,3 +62,17 @@ def test_a_spread_is_the_median_with_the_outer_tenths() -> None:
 
 def test_a_spread_of_one_sample_is_that_sample() -> None:
     assert Spread.of([0.25]) == Spread(median=0.25, p10=0.25, p90=0.25, num_samples=1)
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_items_taken_evenly_keep_their_order_and_lie_equally_far_apart(length: int, count: int) -> None:
+    taken = evenly(range(length), count)
+    assert len(taken) == min(count, length)
+    assert taken == sorted(set(taken))
+    gaps = [b - a for a, b in zip(taken, [*taken[1:], length], strict=True)]
+    assert taken[0] == 0
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_of_nothing_nothing_is_taken() -> None:
+    assert evenly([], 3) == []

@@ -1,14 +1,19 @@
-"""The five guidelines: premise, value and reason at a load."""
+"""The five guidelines: premise, value, exact optimum, loss and reason at a load."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
 
-from codraft.core.schema import Candidate, Guideline
+from codraft.core.schema import Candidate, Guideline, TimingPoint
+from codraft.cost.choose import decide
+from codraft.cost.curves import DrafterCurve
 from codraft.cost.guidelines import PLATEAU, guidelines
 from codraft.models.shape import Shape
 
 from tests.build import candidate, timing
+from tests.cost import tables
 
 # At B = 1, S = 100 attention reads half of the bytes; below that the weights do.
 SHAPE = Shape(G=4, ffn_params=600, other_params=400, kv_elements_per_token=10, tile=128)
@@ -22,10 +27,24 @@ def at(
     verify: Sequence[float] = (10.0, 11.0, 12.0),
     candidates: Sequence[Candidate] = CANDIDATES,
     shape: Shape | None = SHAPE,
+    shares: Mapping[str, float] | None = None,
 ) -> dict[int, Guideline]:
-    """The guidelines by id, with T_verif at D = 0, 1, 2, ..."""
+    """The guidelines by id, with T_verif at D = 0, 1, 2, ... and measured shares of the plain pass."""
     by_depth = {D: timing(D, seconds) for D, seconds in enumerate(verify)}
+    if shares is not None:
+        by_depth[0] = replace(by_depth[0], shares=dict(shares))
     return {g.id: g for g in guidelines(B, S, by_depth, candidates, shape)}
+
+
+def shares(attention: float) -> dict[str, float]:
+    """Measured shares of a pass; attention's own is as given."""
+    rest = 1 - attention
+    return {"ffn": rest / 2, "projections": rest / 4, "attention": attention, "other": rest / 4}
+
+
+def verdict(rule: Guideline) -> tuple[object, object, object]:
+    """What the rule says, what is best, and what following it costs."""
+    return rule.value, rule.optimum, None if rule.loss is None else pytest.approx(rule.loss)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, None])
@@ -45,6 +64,34 @@ def test_without_a_shape_every_reason_says_that_the_shares_are_unknown() -> None
         assert "FFN and attention shares are unknown" in guideline.reason
 
 
+def test_measured_shares_are_told_instead_of_bytes_read() -> None:
+    for guideline in at(1, 100, shares=shares(0.2)).values():
+        assert guideline.reason.endswith(
+            "; time of a plain pass: FFN 40%, attention's linear layers 20%, the rest of attention 20%, other 20%"
+        )
+
+
+@pytest.mark.parametrize(("S", "attention", "dominant"), [(1, 0.5, True), (10**6, 0.49, False)])
+def test_measured_shares_decide_against_the_bytes_read(S: int, attention: float, dominant: bool) -> None:
+    made = at(1, S, shares=shares(attention))
+    assert [made[i].applies for i in (1, 2)] == [not dominant, dominant]
+    assert at(1, S)[2].applies != dominant
+
+
+def test_measured_shares_will_do_without_a_shape() -> None:
+    made = at(shape=None, shares=shares(0.1))
+    assert (made[1].applies, made[2].applies, made[2].value) == (True, False, None)
+
+
+def test_every_guideline_states_its_premise() -> None:
+    premises = [g.premise for g in at().values()]
+    assert all(premises)
+    assert premises[1:3] == [
+        "attention takes most of a pass, and its kernel works in tiles of query rows",
+        "attention takes most of a pass, and its kernel works in tiles of query rows, and more than one tile pays",
+    ]
+
+
 def test_1_names_the_last_D_on_the_memory_bound_plateau() -> None:
     edge = 10 * PLATEAU
     assert at(verify=[10, 11, edge, edge + 0.1])[1].value == 2
@@ -59,10 +106,33 @@ def test_1_tells_the_growth_at_the_largest_D() -> None:
     assert "T_verif at D = 2 is 1.50 times that at D = 0" in at(verify=[10, 11, 15])[1].reason
 
 
-def test_1_applies_while_weights_are_most_of_the_bytes_and_2_and_3_from_then_on() -> None:
+def test_1_applies_while_weights_are_most_of_the_bytes_and_2_from_then_on() -> None:
     below, above = at(1, 99), at(1, 100)
-    assert [below[i].applies for i in (1, 2, 3)] == [True, False, False]
-    assert [above[i].applies for i in (1, 2, 3)] == [False, True, True]
+    assert [below[i].applies for i in (1, 2)] == [True, False]
+    assert [above[i].applies for i in (1, 2)] == [False, True]
+
+
+def test_1_is_judged_by_the_fastest_drafter_at_each_D() -> None:
+    other = candidate("long", 1, 1.2, 1.5)
+    made = at(verify=[10, 11, 15], candidates=[*CANDIDATES, other])[1]
+    assert verdict(made) == (1, 2, 1 - 1.5 / 1.6)
+
+
+def test_a_value_that_nobody_measured_has_an_optimum_and_no_loss() -> None:
+    made = at(verify=[10, 10, 10, 10])
+    assert verdict(made[1]) == (3, 2, None)
+    assert verdict(made[2]) == (31, 2, None)
+
+
+def test_drafting_nothing_is_the_optimum_where_every_D_loses() -> None:
+    made = at(verify=[10, 11], candidates=[candidate("a", 1, 1.2, 0.9)])
+    assert verdict(made[1]) == (1, 0, 1 - 0.9)
+    assert verdict(made[4]) == (0, 0, 0.0)
+
+
+def test_of_two_equal_D_the_shorter_is_the_optimum() -> None:
+    made = at(verify=[10, 11, 12], candidates=[candidate("a", 2, 2.0, 1.5), candidate("a", 1, 1.6, 1.5)])
+    assert verdict(made[1]) == (2, 1, 0.0)
 
 
 def test_1_to_3_do_not_apply_where_the_shares_are_unknown() -> None:
@@ -79,6 +149,16 @@ def test_2_and_3_fill_one_and_two_tiles_of_query_rows(G: int, first: int, second
     assert f"G = {G}, tile 128" in made[2].reason
 
 
+@pytest.mark.parametrize(("best", "pays"), [(3, False), (4, True)])
+def test_3_applies_where_more_than_one_tile_pays(best: int, pays: bool) -> None:
+    # G = 32 fills one tile with D = 3 and two with D = 7.
+    shape = replace(SHAPE, G=32)
+    made = at(1, 100, shape=shape, candidates=[candidate("a", best, 3.0, 2.0), candidate("a", 7, 3.5, 1.5)])
+    assert (made[2].applies, made[3].applies) == (True, pays)
+    assert verdict(made[3]) == (7, best, 1 - 1.5 / 2.0)
+    assert not at(1, 99, shape=shape, candidates=[candidate("a", best, 3.0, 2.0)])[3].applies
+
+
 def test_2_and_3_do_not_apply_without_a_tile() -> None:
     made = at(1, 10_000, shape=Shape(G=4, ffn_params=1, other_params=0, kv_elements_per_token=10, tile=None))
     assert [(made[i].applies, made[i].value) for i in (2, 3)] == [(False, None), (False, None)]
@@ -93,13 +173,13 @@ def test_4_raises_D_while_every_step_of_it_pays() -> None:
         candidate("a", 4, 2.3, 1.4),
     ]
     made = at(candidates=curve)[4]
-    assert made.value == 3
+    assert verdict(made) == (3, 3, 0.0)
     assert "raising D of a one by one pays up to D = 3 (speed-up 1.50)" in made.reason
 
 
 def test_4_stops_before_the_first_D_that_does_not_pay() -> None:
     curve = [candidate("a", 4, 3.0, 1.5), candidate("a", 1, 1.5, 1.2), candidate("a", 2, 1.6, 1.1)]
-    assert at(candidates=curve)[4].value == 1
+    assert verdict(at(candidates=curve)[4]) == (1, 4, 1 - 1.2 / 1.5)
 
 
 def test_4_does_not_raise_D_for_nothing() -> None:
@@ -108,6 +188,10 @@ def test_4_does_not_raise_D_for_nothing() -> None:
 
 def test_4_looks_at_the_fastest_drafter_alone() -> None:
     assert at()[4].value == 2
+    # Another drafter is faster at D = 1; following the rule with this one loses all the same.
+    ahead = [candidate("a", 3, 2.0, 1.6), candidate("b", 1, 1.6, 1.55)]
+    behind = [candidate("a", 1, 1.5, 1.2), candidate("a", 2, 1.5, 1.1)]
+    assert verdict(at(candidates=[*ahead, *behind])[4]) == (1, 3, 1 - 1.2 / 1.6)
 
 
 def test_4_says_where_already_the_first_D_loses() -> None:
@@ -123,8 +207,17 @@ def test_4_applies_to_a_single_sequence_only() -> None:
 
 def test_5_names_the_fastest_mechanism_beside_the_one_with_the_longest_AL() -> None:
     made = at()[5]
-    assert (made.applies, made.value) == (True, "fast")
-    assert "fast at D = 2: AL 2.00, speed-up 1.60; the longest AL is long's 3.00 at D = 4, speed-up 1.20" in made.reason
+    assert made.applies
+    assert verdict(made) == ("fast", "fast", 0.0)
+    assert made.reason.startswith(
+        "fast at D = 2: AL 2.00, speed-up 1.60; choosing by AL instead, long at D = 4 (AL 3.00), would give 1.20; "
+    )
+
+
+@pytest.mark.parametrize(("speedup", "value"), [(0.99, "off"), (1.0, "fast")])
+def test_5_says_off_where_the_fastest_mechanism_loses(speedup: float, value: str) -> None:
+    made = at(candidates=[candidate("fast", 1, 1.5, speedup), candidate("long", 1, 2.0, 0.5)])[5]
+    assert verdict(made) == (value, value, 0.0)
 
 
 def test_5_needs_two_mechanisms_to_compare() -> None:
@@ -134,3 +227,24 @@ def test_5_needs_two_mechanisms_to_compare() -> None:
 def test_4_and_5_do_not_apply_where_nothing_was_measured() -> None:
     made = at(candidates=[])
     assert [(made[i].applies, made[i].value) for i in (4, 5)] == [(False, None), (False, None)]
+
+
+@given(tables.curves(), tables.times())
+def test_a_loss_is_a_share_of_the_best_speed_and_0_at_the_optimum(
+    curves: list[DrafterCurve], points: list[TimingPoint]
+) -> None:
+    shape = replace(SHAPE, G=64)
+    (made,), _ = decide(curves, points, shape)
+    by_depth = {0: 1.0}
+    for c in made.candidates:
+        by_depth[c.D] = max(by_depth.get(c.D, 0.0), c.speedup)
+    for rule in made.guidelines:
+        if rule.loss is not None:
+            assert 0 <= rule.loss <= 1
+            assert rule.loss == 0 or rule.value != rule.optimum
+            if rule.id <= 3:
+                assert isinstance(rule.value, int)
+                assert by_depth[rule.value] == pytest.approx((1 - rule.loss) * max(by_depth.values()))
+        else:
+            assert rule.value not in by_depth
+    assert [rule.optimum for rule in made.guidelines[:3]] == [max(by_depth, key=lambda D: (by_depth[D], -D))] * 3

@@ -1,11 +1,18 @@
-"""The one formula: speed-up, break-even, and what a step's time is made of."""
+"""The one formula: speed-up, break-even, what a step's time is made of, and how wide a pass really is."""
 
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codraft.core.errors import SpecError
-from codraft.cost.step import StepTimes, break_even_AL, speedup, times_at
+from codraft.core.schema import Ragged
+from codraft.cost.step import StepTimes, break_even_AL, drafting_time, pass_widths, speedup, times_at
 
 from tests.build import timing
 
@@ -86,11 +93,15 @@ def test_the_average_pass_lies_between_the_shortest_and_the_longest(weights: lis
     assert 1 <= times.t_sys_s <= 2
 
 
-def test_a_proposal_length_that_was_not_timed_is_named() -> None:
+def test_a_length_between_two_timed_D_is_interpolated() -> None:
     untimed = {D: POINTS[D] for D in (0, 2)}
-    assert times_at(untimed, "ngram", 2, [0.5, 0.0, 0.5]).t_verif_s == 15.0
-    with pytest.raises(SpecError, match=r"no timing at D = 1 \(timed: \[0, 2\]\)"):
-        times_at(untimed, "ngram", 2, [0.5, 0.25, 0.25])
+    assert times_at(untimed, "ngram", 2, [0.0, 1.0, 0.0]).t_verif_s == 15.0
+    assert times_at(POINTS, "ngram", 2, [0.0, 1.0, 0.0]).t_verif_s == 12.0
+
+
+def test_without_plain_decoding_there_is_no_measure() -> None:
+    with pytest.raises(SpecError, match=r"no timing at D = 0 \(timed: \[1, 2\]\)"):
+        times_at({D: POINTS[D] for D in (1, 2)}, "ngram", 2, [0.0, 0.0, 1.0])
 
 
 def test_a_D_that_was_not_timed_is_named_even_where_no_draft_filled_it() -> None:
@@ -101,3 +112,78 @@ def test_a_D_that_was_not_timed_is_named_even_where_no_draft_filled_it() -> None
 def test_a_drafter_that_was_not_timed_is_named_with_those_that_were() -> None:
     with pytest.raises(SpecError, match=r"no drafting time of 'eagle3' at D = 1 \(timed: \['external', 'ngram'\]\)"):
         times_at(POINTS, "eagle3", 1, [0.0, 1.0])
+
+
+def test_times_without_any_drafters_hold_whole_steps() -> None:
+    whole = {D: replace(point, t_draft_s={}) for D, point in POINTS.items()}
+    assert drafting_time(whole, "ngram", 2) == 0
+    assert drafting_time({**whole, 1: POINTS[1]}, "ngram", 1) == 0.25
+    with pytest.raises(SpecError, match=r"no drafting time of 'ngram' at D = 2 \(timed: \[\]\)"):
+        drafting_time({**whole, 1: POINTS[1]}, "ngram", 2)
+
+
+LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any)
+
+
+def shares_of(weights: list[int]) -> list[float]:
+    """Weights as shares of all steps."""
+    return [weight / sum(weights) for weight in weights]
+
+
+def by_enumeration(shares: list[float], B: int, ragged: Ragged) -> dict[float, float]:
+    """Chance of every width of a pass, over all ways in which B sequences can draft."""
+    chances: dict[float, float] = defaultdict(float)
+    for drafts in itertools.product(range(len(shares)), repeat=B):
+        width = max(drafts) if ragged == "padded" else sum(drafts) / B
+        chances[width] += math.prod(shares[k] for k in drafts)
+    return chances
+
+
+RAGGED: list[Ragged] = ["padded", "packed"]
+each_ragged = pytest.mark.parametrize("ragged", RAGGED)
+
+
+@each_ragged
+@given(LENGTHS, st.integers(1, 5))
+def test_the_widths_of_a_batch_are_those_of_all_ways_to_draft(ragged: Ragged, weights: list[int], B: int) -> None:
+    shares = shares_of(weights)
+    expected = by_enumeration(shares, B, ragged)
+    widths, chances = pass_widths(shares, B, ragged)
+    assert widths.tolist() == sorted(set(widths.tolist()))
+    for width, chance in zip(widths.tolist(), chances.tolist(), strict=True):
+        assert chance == pytest.approx(expected.pop(width, 0.0), abs=1e-12)
+    assert sum(expected.values()) == 0
+
+
+@each_ragged
+@given(LENGTHS)
+def test_a_single_sequence_is_as_wide_as_its_draft(ragged: Ragged, weights: list[int]) -> None:
+    widths, chances = pass_widths(shares_of(weights), 1, ragged)
+    assert (widths.tolist(), chances.tolist()) == ([float(k) for k in range(len(weights))], shares_of(weights))
+
+
+@each_ragged
+@given(LENGTHS, st.integers(1, 3000))
+def test_chances_of_widths_sum_to_1_however_large_the_batch(ragged: Ragged, weights: list[int], B: int) -> None:
+    widths, chances = pass_widths(shares_of(weights), B, ragged)
+    assert chances.min() >= 0
+    assert chances.sum() == pytest.approx(1)
+    if ragged == "packed":
+        assert widths @ chances == pytest.approx(np.arange(len(weights)) @ shares_of(weights), abs=1e-9)
+
+
+@given(LENGTHS, st.integers(1, 50))
+def test_a_padded_pass_is_never_narrower_than_a_packed_one(weights: list[int], B: int) -> None:
+    (wide, p), (narrow, q) = (pass_widths(shares_of(weights), B, ragged) for ragged in RAGGED)
+    assert wide @ p >= narrow @ q - 1e-9
+
+
+def test_a_batch_is_priced_by_the_histogram_of_its_width_and_not_at_the_mean_width() -> None:
+    pair = {D: replace(point, B=2) for D, point in POINTS.items()}
+    # Each of two sequences drafts nothing or two tokens: mean widths 0, 1, 2 at 1/4, 1/2, 1/4; longest 0 or 2.
+    lengths = [0.5, 0.0, 0.5]
+    assert times_at(pair, None, 2, lengths, "packed").t_verif_s == pytest.approx(10 / 4 + 12 / 2 + 20 / 4)
+    assert times_at(pair, None, 2, lengths, "padded").t_verif_s == pytest.approx(10 / 4 + 20 * 3 / 4)
+    assert times_at(pair, None, 2, lengths, "padded").t_sys_s == pytest.approx(1 / 4 + 2 * 3 / 4)
+    assert times_at(pair, None, 2, lengths) == times_at(pair, None, 2, lengths, "padded")
+    assert times_at(POINTS, None, 2, lengths, "padded").t_verif_s == pytest.approx(15)

@@ -42,11 +42,14 @@ def advise(
     """
     from codraft.cli.advice import advice_of, selected
     from codraft.cli.tables import print_decision
+    from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
     from codraft.core.spec import check_positive
     from codraft.cost.bring import read_acceptance, read_timing
 
     check_positive(tile, "--tile")
+    if tile is not None and target is None:
+        raise SpecError("--tile says nothing without the target's heads; name a model folder with --target")
     check_destination(json)
     curves = read_acceptance(acceptance)
     brought = selected(read_timing(timing), batch, context)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console
@@ -11,12 +12,12 @@ from codraft.study.plan import PlanRow
 
 def print_plan(rows: Sequence[PlanRow], folder: Path) -> None:
     """What is done, what would run, and for how long."""
-    table = Table(title=f"plan of {folder}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"plan of {escape(str(folder))}", title_justify="left", box=None, pad_edge=False)
     for name in ("part", "what", "state", "estimate"):
         table.add_column(name, justify="right" if name == "estimate" else "left")
     for row in rows:
         state = "done, used again if its inputs are unchanged" if row.done else "to do"
-        table.add_row(row.part, row.what, state, "-" if row.done else duration(row.seconds))
+        table.add_row(row.part, escape(row.what), state, "-" if row.done else duration(row.seconds))
     console.print(table)
     total = sum(row.seconds for row in rows if not row.done)
     console.print(f"About {duration(total)} in all, good to a factor of two; nothing was run or written.")

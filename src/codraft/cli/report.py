@@ -26,6 +26,7 @@ def report(
     """
     from codraft.cli.ui import console
     from codraft.core.errors import SpecError
+    from codraft.core.files import check_writable
     from codraft.core.record import check_destination, emit, read_record
     from codraft.core.schema import DecisionRecord
     from codraft.study.page import write_page
@@ -35,6 +36,7 @@ def report(
         raise SpecError(
             f"{study} is no study folder (it has no study.toml); make one with `codraft tune TARGET -o {study}`"
         )
+    check_writable(output or study / "report.html")
     path = write_page(study, output)
     emit(read_record(study / "records" / "decision.json", DecisionRecord), json)
     console.print(f"Report: {path}", markup=False)

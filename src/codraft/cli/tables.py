@@ -1,5 +1,6 @@
 """Records as tables for people."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -113,10 +114,10 @@ def print_decision(record: DecisionRecord, folder: Path | None = None) -> None:
         )
         for note in ("dtype", "drafting"):
             if note in record.basis:
-                console.print(f"  {note}: {record.basis[note]}")
+                console.print(f"  {note}: {record.basis[note]}", markup=False)
         console.print(speedup_table(point))
-        for guideline in point.guidelines:
-            console.print(f"[dim]  {guideline_words(guideline)}[/dim]")
+        for line in guideline_lines(point.guidelines):
+            console.print(f"[dim]  {escape(line)}[/dim]")
         console.print(f"\n[bold]Verdict at B = {point.B}, S = {point.S}: {escape(point.verdict)}[/bold]")
         for line in point.warnings:
             console.print(f"  {line}", markup=False)
@@ -138,7 +139,16 @@ def basis_words(record: DecisionRecord) -> str:
     return ", ".join(word for word in (record.basis["machine"], record.provenance.dtype) if word)
 
 
-def guideline_words(guideline: Guideline) -> str:
+def guideline_lines(guidelines: Sequence[Guideline]) -> list[str]:
+    """A line each; the shares of a pass, which all reasons end with, once and last."""
+    tails = {guideline.reason.rpartition("; ")[2] for guideline in guidelines}
+    if len(tails) != 1:
+        return [guideline_words(guideline, guideline.reason) for guideline in guidelines]
+    lines = [guideline_words(guideline, guideline.reason.rpartition("; ")[0]) for guideline in guidelines]
+    return [*lines, *tails]
+
+
+def guideline_words(guideline: Guideline, reason: str) -> str:
     """One guideline in a line: what it says, what is best, what following it costs, why."""
     value = "" if guideline.value is None else f" -> {guideline.value}"
     best = (
@@ -147,7 +157,7 @@ def guideline_words(guideline: Guideline) -> str:
         else f" (best {guideline.optimum}, loss {guideline.loss:.0%})"
     )
     applies = "applies" if guideline.applies else "does not apply"
-    return escape(f"guideline {guideline.id} {applies}{value}{best}: {guideline.reason}")
+    return f"guideline {guideline.id} {applies}{value}{best}: {reason}"
 
 
 def print_frontier(record: FrontierRecord) -> None:
@@ -179,7 +189,7 @@ def speedup_table(point: DecisionPoint) -> Table:
     for c in sorted(point.candidates, key=lambda c: (order[c.drafter], c.D)):
         mark = "bold green" if c == point.best else ("red" if c.speedup < 1 else "")
         table.add_row(
-            c.drafter,
+            escape(c.drafter),
             str(c.D),
             f"{c.AL:.2f}",
             interval(c.AL_ci95),

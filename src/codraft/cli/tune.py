@@ -80,6 +80,8 @@ def tune(
     ):
         check_positive(value, name)
     check_destination(json)
+    if plan and json is not None:
+        raise SpecError("--plan makes no record; drop --json")
     if prompts and streams:
         raise SpecError("give either --prompts or --streams, one of the two")
     from codraft.cli.tables import print_decision

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,16 +17,24 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from codraft.replay.streams import Progress as Report
+if TYPE_CHECKING:  # `advise`, `frontier` and `report` show tables without torch
+    from codraft.replay.streams import Progress as Report
 
-console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+# A file or a pipe has no edge to fold a table at.
+console = Console(
+    stderr=True,
+    highlight=False,
+    emoji=False,
+    soft_wrap=not sys.stderr.isatty(),
+    width=None if sys.stderr.isatty() else 200,
+)
 
 
 class RichUi:
     """Stages as bars on a terminal, as one line each elsewhere."""
 
     @contextmanager
-    def stage(self, title: str) -> Iterator[Report]:
+    def stage(self, title: str) -> "Iterator[Report]":
         """One stage; its line with the time taken stays."""
         start = time.perf_counter()
         if console.is_terminal:

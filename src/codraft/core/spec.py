@@ -144,14 +144,14 @@ def options_of(spec: DrafterSpec) -> dict[str, Any]:
 
 
 def load(kind: type[T], data: Any, where: str, *, strict: bool = True) -> T:
-    """`data` (parsed TOML or JSON) as a `kind`; unknown keys and wrong types are SpecErrors.
+    """`data` (parsed TOML or JSON) as a `kind`; unknown keys, wrong types and NaN are SpecErrors.
 
     `strict=False` is for option strings, where "3" may stand for 3.
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     try:
-        kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+        kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
         if strict:
             return TypeAdapter(kind).validate_json(json.dumps(data, default=str), strict=True)
         return TypeAdapter(kind).validate_python(data)

@@ -9,18 +9,19 @@ A CSV tells no proposal lengths, so its drafters are taken to draft D tokens in 
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codraft.core.errors import SpecError
 from codraft.core.record import read_record
-from codraft.core.schema import AcceptanceRecord, Ragged, TimingPoint, TimingRecord
+from codraft.core.schema import AcceptanceRecord, AcceptanceResult, Ragged, TimingPoint, TimingRecord
 from codraft.core.spec import MAX_DEPTH
 from codraft.cost.curves import CurveAt, DrafterCurve, curves_of, full_drafts
 
 ACCEPTANCE_COLUMNS = ("drafter", "D", "AL", "AL_low", "AL_high", "domain")
 TIMING_COLUMNS = ("B", "S", "D", "t_verif_s", "t_sys_s", "t_step_s", "drafter", "t_draft_s")
-LARGEST = 10**9
+MOST_SEQUENCES, LONGEST_CONTEXT = 2**16, 10**9
+DRAFTING_INSIDE = "the step times name no drafter: drafting is taken to be in them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,10 @@ class Timing:
 def read_acceptance(path: Path) -> list[DrafterCurve]:
     """AL curves of a record or of a CSV."""
     if not is_csv(path):
-        return curves_of(read_record(path, AcceptanceRecord).results)
+        results = read_record(path, AcceptanceRecord).results
+        for result in results:
+            check_result(path, result)
+        return curves_of(results)
     curves: dict[str, dict[int, CurveAt]] = {}
     for where, row in rows(path, ACCEPTANCE_COLUMNS, ("drafter", "D", "AL")):
         if row.get("domain") not in (None, "all"):
@@ -43,7 +47,7 @@ def read_acceptance(path: Path) -> list[DrafterCurve]:
         name, D = row["drafter"], whole(row, "D", where, 1, MAX_DEPTH)
         AL = number(row, "AL", where, 1, 1 + D)
         interval = None
-        if "AL_low" in row and "AL_high" in row:
+        if "AL_low" in row or "AL_high" in row:
             interval = (number(row, "AL_low", where, 1, AL), number(row, "AL_high", where, AL, 1 + D))
         own = curves.setdefault(name, {})
         if D in own:
@@ -57,20 +61,32 @@ def read_acceptance(path: Path) -> list[DrafterCurve]:
 
 
 def read_timing(path: Path) -> Timing:
-    """Step times of a record or of a CSV."""
-    if not is_csv(path):
-        record = read_record(path, TimingRecord)
-        place = record.provenance.machine
-        basis = {
-            "engine": record.provenance.engine.get("name", "unknown"),
-            "machine": f"{place.get('cpu', '?')}, {place.get('cores', '?')} cores, {place.get('device', '?')}",
-        }
-        return Timing(points=record.points, ragged=record.ragged, basis=basis)
+    """Step times of a record or of a CSV, with a word where they hold no drafting times."""
+    timing = table_timing(path) if is_csv(path) else record_timing(path)
+    check_points(path, timing.points)
+    if any(point.t_draft_s for point in timing.points):
+        return timing
+    return replace(timing, basis={**timing.basis, "drafting": DRAFTING_INSIDE})
+
+
+def record_timing(path: Path) -> Timing:
+    """Step times of a record."""
+    record = read_record(path, TimingRecord)
+    place = record.provenance.machine
+    basis = {
+        "engine": record.provenance.engine.get("name", "unknown"),
+        "machine": f"{place.get('cpu', '?')}, {place.get('cores', '?')} cores, {place.get('device', '?')}",
+    }
+    return Timing(points=record.points, ragged=record.ragged, basis=basis)
+
+
+def table_timing(path: Path) -> Timing:
+    """Step times of a CSV."""
     cells: dict[tuple[int, int, int], Cell] = {}
     for where, row in rows(path, TIMING_COLUMNS, ("B", "S", "D")):
         load = (
-            whole(row, "B", where, 1, LARGEST),
-            whole(row, "S", where, 0, LARGEST),
+            whole(row, "B", where, 1, MOST_SEQUENCES),
+            whole(row, "S", where, 0, LONGEST_CONTEXT),
             whole(row, "D", where, 0, MAX_DEPTH),
         )
         cells.setdefault(load, Cell()).add(row, where)
@@ -80,7 +96,7 @@ def read_timing(path: Path) -> Timing:
             raise SpecError(
                 f"{path}: B = {B}, S = {S} has D = {D} but no row with D = 0; plain decoding is the measure"
             )
-    points = [cell.point(*load) for load, cell in sorted(cells.items())]
+    points = [cell.point(*load, path) for load, cell in sorted(cells.items())]
     return Timing(points=points, ragged="packed", basis={"engine": "your own figures", "machine": str(path)})
 
 
@@ -97,6 +113,8 @@ class Cell:
         drafter = row.get("drafter")
         if ("t_step_s" in row) == ("t_verif_s" in row):
             raise SpecError(f"{where}: give t_verif_s or t_step_s (a whole step), one of the two")
+        if "t_step_s" in row and ("t_sys_s" in row or "t_draft_s" in row):
+            raise SpecError(f"{where}: t_step_s is a whole step; leave t_sys_s and t_draft_s empty, or give t_verif_s")
         if ("t_draft_s" in row) and drafter is None:
             raise SpecError(f"{where}: t_draft_s needs a drafter")
         if "t_step_s" in row and drafter is not None:
@@ -114,11 +132,17 @@ class Cell:
         if into.setdefault(name, value) != value:
             raise SpecError(f"{where}: another row of the same B, S and D gives {into[name]}, this one {value}")
 
-    def point(self, B: int, S: int, D: int) -> TimingPoint:
+    def point(self, B: int, S: int, D: int, path: Path) -> TimingPoint:
         """One timing point; a drafter's whole step is kept as drafting time on top of what all share."""
         if not self.times and self.steps:
             self.times["verif"] = min(self.steps.values())
         base = self.times["verif"] + self.times.get("sys", 0.0)
+        for name, t in self.steps.items() if D > 0 else ():
+            if name in self.draft or t < base * (1 - 1e-9):
+                raise SpecError(
+                    f"{path}: B = {B}, S = {S}, D = {D}: t_step_s of '{name}' is {t:g}, and other rows give "
+                    f"{base + self.draft.get(name, 0.0):g}; keep one of the two"
+                )
         draft = {**self.draft, **{name: max(0.0, t - base) for name, t in self.steps.items()}}
         return TimingPoint(
             B=B,
@@ -132,6 +156,34 @@ class Cell:
             p10=self.times["verif"],
             p90=self.times["verif"],
         )
+
+
+def check_result(path: Path, result: AcceptanceResult) -> None:
+    """Refuse a curve that may not enter a speed-up."""
+    name = result.drafter.name
+    if result.basis == "drafted_steps":
+        raise SpecError(
+            f"{path}: AL of '{name}' leaves out the steps without a draft (basis drafted_steps), so it says nothing "
+            f"about speed; give its AL over all steps"
+        )
+    for point in result.curve:
+        if not 1 <= point.AL <= 1 + point.D + 1e-9:
+            raise SpecError(f"{path}: AL of '{name}' at D = {point.D} must be in 1..{1 + point.D}; got {point.AL:g}")
+        steps = sum(map(sum, point.counts))
+        if len(point.counts) != 1 + point.D or point.steps <= 0 or not math.isclose(steps, point.steps):
+            raise SpecError(f"{path}: counts of '{name}' at D = {point.D} do not add up to its {point.steps:g} steps")
+
+
+def check_points(path: Path, points: Sequence[TimingPoint]) -> None:
+    """Refuse times that no machine can have, and none at all."""
+    if not points:
+        raise SpecError(f"{path} holds no step times; give at least D = 0 and one D above it")
+    for p in points:
+        if p.t_verif_s <= 0 or min(p.t_sys_s, *p.t_draft_s.values(), 0.0) < 0 or not 1 <= p.B <= MOST_SEQUENCES:
+            raise SpecError(
+                f"{path}: B = {p.B}, S = {p.S}, D = {p.D}: B must be in 1..{MOST_SEQUENCES}, t_verif_s above 0, "
+                f"t_sys_s and t_draft_s at least 0"
+            )
 
 
 def is_csv(path: Path) -> bool:

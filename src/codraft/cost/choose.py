@@ -49,7 +49,7 @@ def decide_at(
         candidate(curve.name, point, by_depth, plain, ragged, bytes_of(curve.name, B, S))
         for curve in curves
         for point in curve.points
-        if point.D in by_depth and point.D > 0
+        if point.D > 0 and timed(by_depth, curve.name, point.D)
     ]
     candidates.sort(key=lambda c: (-c.speedup, c.D))
     best = candidates[0] if candidates and candidates[0].speedup >= LEAST_GAIN else None
@@ -63,6 +63,12 @@ def decide_at(
         candidates=candidates,
         guidelines=guidelines(B, S, by_depth, candidates, shape),
     )
+
+
+def timed(by_depth: Mapping[int, TimingPoint], drafter: str, D: int) -> bool:
+    """Whether there are times of this D; of a drafter that was timed at other D, whether it was timed at this one."""
+    elsewhere = any(drafter in point.t_draft_s for point in by_depth.values())
+    return D in by_depth and (drafter in by_depth[D].t_draft_s or not elsewhere)
 
 
 def candidate(

@@ -39,10 +39,11 @@ def undominated(points: Sequence[FrontierPoint]) -> set[int]:
     """Identities of the points that no other beats in one respect and equals in the other, at the same context."""
     kept: set[int] = set()
     for S in {point.S for point in points}:
-        most = float("-inf")
+        last, most = (0.0, 0.0), float("-inf")
         here = [point for point in points if S == point.S]
         for point in sorted(here, key=lambda p: (-p.tokens_per_s_user, -p.tokens_per_s)):
-            if point.tokens_per_s > most:
+            speeds = (point.tokens_per_s_user, point.tokens_per_s)
+            if point.tokens_per_s > most or speeds == last:
                 kept.add(id(point))
-                most = point.tokens_per_s
+                last, most = speeds, point.tokens_per_s
     return kept

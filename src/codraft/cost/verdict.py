@@ -6,10 +6,14 @@ from codraft.core.schema import Candidate
 
 # Below this predicted gain the choice is "off": it would drown in run-to-run noise, and drafting is never free.
 LEAST_GAIN = 1.02
+# From here on a drafter is one that people would expect to gain by its AL.
+GOOD_AL = 1.2
 
 
 def verdict(best: Candidate | None, candidates: Sequence[Candidate]) -> str:
     """The choice at one load in one sentence."""
+    if not candidates:
+        return "off: no drafter has a D with both an AL and a step time at this load, so there is nothing to compare"
     if best is None:
         return f"off: no candidate gains {LEAST_GAIN - 1:.0%} or more over plain decoding{nearest(candidates)}"
     doubt = ""
@@ -23,8 +27,6 @@ def verdict(best: Candidate | None, candidates: Sequence[Candidate]) -> str:
 
 def nearest(candidates: Sequence[Candidate]) -> str:
     """The nearest miss."""
-    if not candidates:
-        return ""
     c = candidates[0]
     return f" (closest: {c.drafter} at D = {c.D}, {c.speedup:.2f} times)"
 
@@ -35,11 +37,11 @@ def warnings(candidates: Sequence[Candidate]) -> list[str]:
     for name in dict.fromkeys(c.drafter for c in candidates):
         own = sorted((c for c in candidates if c.drafter == name), key=lambda c: c.D)
         top = max(own, key=lambda c: c.speedup)
-        longest = max(own, key=lambda c: c.AL)
+        reached = max(c.AL for c in own)
         if top.speedup < 1:
             lines.append(
                 f"{name} makes decoding slower at every D here: at best {top.speedup:.2f} times (D = {top.D}), "
-                f"although its AL reaches {longest.AL:.2f}"
+                + (f"although its AL reaches {reached:.2f}" if reached >= GOOD_AL else f"its AL stays at {reached:.2f}")
             )
             continue
         worst = min(own, key=lambda c: c.speedup)

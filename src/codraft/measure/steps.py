@@ -185,7 +185,8 @@ def shares_by_depth(
     found = {}
     for D in depths:
         rounds = [shares(lap, lap["verify"]) for lap in laps[D]]
-        found[D] = {kind: float(np.median([each[kind] for each in rounds])) for kind in rounds[0]}
+        # The mean, not the median: shares must still add up.
+        found[D] = {kind: float(np.mean([each[kind] for each in rounds])) for kind in rounds[0]}
     return found
 
 

@@ -16,8 +16,8 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     spec = read_study(folder / "study.toml")
     records = folder / "records"
     decision = read_record(records / "decision.json", DecisionRecord)
-    acceptance = own(spec.acceptance, records / "acceptance.json")
-    timing = own(spec.timing, records / "timing.json")
+    acceptance = shown(folder, "acceptance", spec.acceptance)
+    timing = shown(folder, "timing", spec.timing)
     path = output or folder / "report.html"
     write_report(
         Study(
@@ -33,8 +33,14 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     return path
 
 
-def own(brought: str | None, measured: Path) -> Path | None:
-    """The record to show: the user's own where one was brought, None for a CSV, else the measured one."""
+def shown(folder: Path, kind: str, brought: str | None) -> Path | None:
+    """The record to show: the measured one, or the copy of the user's own; None where that is a CSV."""
     if brought is None:
-        return measured
-    return None if is_csv(Path(brought)) else Path(brought)
+        return folder / "records" / f"{kind}.json"
+    copy = brought_copy(folder, kind, Path(brought))
+    return None if is_csv(copy) else copy
+
+
+def brought_copy(folder: Path, kind: str, brought: Path) -> Path:
+    """Where a study keeps its copy of a file of the user's own figures."""
+    return folder / "brought" / f"{kind}{brought.suffix.lower()}"

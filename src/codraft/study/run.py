@@ -4,6 +4,8 @@ Streams lie beside the records, named by the hash of what they were written from
 step times) stands in for the half that would have been measured.
 """
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from codraft.replay.job import AcceptJob, Ui, Workbench, measure
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import save_streams
 from codraft.study.decision import Evidence, make_decision, make_frontier
-from codraft.study.page import write_page
+from codraft.study.page import brought_copy, write_page
 from codraft.study.spec import NEW_TOKENS, StudySpec, read_study, write_study
 from codraft.study.store import Store
 from codraft.study.timing import Timings
@@ -70,6 +72,7 @@ class Study:
         self.resolved = resolve_folder(self.spec.target)
         self.announce_changes()
         write_study(self.spec, self.folder / "study.toml")
+        self.keep_brought()
         evidence = self.evidence()
         rests_on = {**evidence.hashes, "confirm_prompts": self.spec.confirm_prompts}
         decision = self.store.cached(
@@ -80,6 +83,14 @@ class Study:
         self.write_launch(decision, evidence.infos)
         write_page(self.folder)
         return decision
+
+    def keep_brought(self) -> None:
+        """Copy the user's own figures into the study, so that it stays whole when they move."""
+        for kind, path in (("acceptance", self.spec.acceptance), ("timing", self.spec.timing)):
+            if path is not None:
+                text = Path(path).read_text(encoding="utf-8-sig")
+                with atomic_write(brought_copy(self.folder, kind, Path(path))) as handle:
+                    handle.write(text)
 
     def evidence(self) -> Evidence:
         """AL curves and step times, measured or brought."""
@@ -103,7 +114,6 @@ class Study:
             timing, dtype = self.measured_timing(record), record.provenance.dtype
             hashes["timing"] = hash_of(record)
         else:
-            timing = noted(timing)
             hashes["timing"] = sha256_file(Path(str(spec.timing)))[:16]
         both_here = self.brought_curves is None and self.brought_timing is None
         return Evidence(
@@ -206,10 +216,19 @@ class Study:
         written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
         return self.folder / f"streams-{hash_of({**written_from, 'window': window})}.jsonl"
 
-    def write_launch(self, decision: DecisionRecord, infos: list[DrafterInfo] | Any) -> None:
-        """The launch files of every engine."""
+    def write_launch(self, decision: DecisionRecord, infos: Sequence[DrafterInfo]) -> None:
+        """The launch files of every engine; none where a chosen drafter's name does not tell its mechanism."""
+        folder = self.folder / "launch"
+        chosen = {entry.drafter for entry in decision.schedule}
+        unknown = [info.name for info in infos if info.name in chosen and info.mechanism not in MECHANISMS]
+        if unknown:
+            shutil.rmtree(folder, ignore_errors=True)
+            with self.ui.stage(
+                f"no launch files: '{unknown[0]}' names no mechanism; call it, say, eagle3-{unknown[0]}"
+            ):
+                return
         for file in launch_files(decision.target, decision.schedule, infos, basis=decision.basis):
-            with atomic_write(self.folder / "launch" / file.name) as handle:
+            with atomic_write(folder / file.name) as handle:
                 handle.write(file.text)
 
     def dtype_note(self, used: str | None) -> dict[str, str]:
@@ -218,14 +237,6 @@ class Study:
         if self.spec.dtype != "auto" or own in (None, used):
             return {}
         return {"dtype": f"{used}, since this CPU has no fast {own}; plain decoding in {own} may still be faster"}
-
-
-def noted(timing: Timing) -> Timing:
-    """Brought times, with a word where they hold no drafting times: the step is then taken to include drafting."""
-    if any(point.t_draft_s for point in timing.points):
-        return timing
-    note = "the step times name no drafter: drafting is taken to be in them"
-    return replace(timing, basis={**timing.basis, "drafting": note})
 
 
 def fingerprint(folder: Path) -> str:
