@@ -134,7 +134,7 @@ def test_the_targets_heads_and_the_tile_give_guidelines_2_and_3(desk: Path) -> N
     assert two.loss == pytest.approx(1 - (1.25 / 1.08) / 1.25)
     assert (three.value, three.loss) == (4, None)
     without = advised(desk, "--target", "m").points[0].guidelines[1]
-    assert (without.value, "no query tile" in without.reason) == (None, True)
+    assert (without.value, "tile is unknown" in without.reason) == (None, True)
     assert advised(desk, "--target", "m").target == "m"
 
 
@@ -149,7 +149,7 @@ def test_records_will_do_as_well_as_tables(desk: Path) -> None:
     words = ["advise", "--acceptance", "al.json", "--timing", "steps.json", "--json", "r.json"]
     assert main(words) == 0
     made = read_record(desk / "r.json", DecisionRecord)
-    assert made.basis == {"engine": "torch", "machine": "none, 2 cores, ?"}
+    assert made.basis == {"engine": "torch", "machine": "none, 2 cores, unknown"}
     (candidate,) = made.points[0].candidates
     assert [candidate.AL, candidate.speedup] == pytest.approx([5 / 3, 4 / 3])
 

@@ -35,7 +35,7 @@ def test_every_load_and_D_is_timed_and_D_0_besides(
     assert [p.t_draft_s.keys() for p in record.points] == [({"ngram"} if D else set()) for *_, D in loads]
     assert {p.num_samples for p in record.points} == {1}
     assert (record.ragged, record.gemm, record.attention) == ("padded", None, None)
-    assert "B = 2, S = 16 (1 samples each)" in err
+    assert "B = 2, S = 16 (1 samples each, 1 of ngram's drafting)" in err
     assert "T_draft ngram" in err
 
 

@@ -60,7 +60,7 @@ def test_the_demo_has_an_external_drafter_and_a_second_load_besides(monkeypatch:
 def test_every_flag_reaches_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "x -d suffix -d ngram --streams s.jsonl -D 1,3 --batch 16,1,4 --context 512,256 --max-new-tokens 9"
     more = "--temperature 0.5 --top-p 0.9 --top-k 7 --seed 3 --dtype float64 --rounds 2 --confirm-prompts 4"
-    rest = "--no-kernels --skip-long --acceptance a.csv --timing t.json -o out/s"
+    rest = "--no-kernels --skip-long --timing t.json -o out/s"
     made = asked(monkeypatch, *words.split(), *more.split(), *rest.split())
     assert made.folder == Path("out/s")
     assert made.spec == StudySpec(
@@ -81,9 +81,14 @@ def test_every_flag_reaches_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
         confirm_prompts=4,
         kernels=False,
         skip_long=True,
-        acceptance="a.csv",
         timing="t.json",
     )
+    brought = asked(monkeypatch, "x", "-d", "ngram", "--streams", "s.jsonl", "-D", "1", "--acceptance", "a.csv")
+    assert (brought.spec.acceptance, brought.spec.batch) == ("a.csv", [1])
+
+
+def test_with_both_halves_brought_a_workload_is_refused() -> None:
+    assert main(["tune", "x", "--acceptance", "a.csv", "--timing", "t.csv", "--streams", "s.jsonl"]) == 2
 
 
 def test_a_study_from_brought_figures_decides_as_advise_does(
@@ -101,7 +106,13 @@ def test_a_study_from_brought_figures_decides_as_advise_does(
     study = desk / "study[" / "b]"
     frontier = read_record(study / "records" / "frontier.json", FrontierRecord)
     assert frontier.points == read_record(desk / "f.json", FrontierRecord).points
-    assert sorted(path.name for path in study.iterdir()) == ["launch", "records", "report.html", "study.toml"]
+    assert sorted(path.name for path in study.iterdir()) == [
+        "brought",
+        "launch",
+        "records",
+        "report.html",
+        "study.toml",
+    ]
     assert err.startswith(f"codraft tune {tiny_model_dir} -> study[/b]\n")
     assert "Report: study[/b]/report.html   launch files: study[/b]/launch   records: study[/b]/records" in err
 
@@ -134,7 +145,7 @@ def test_a_plan_names_every_part_and_leaves_nothing(
     assert "replay of ngram, D up to 2" in err
     assert "B = 4, S = the typical context" in err
     assert lines[-1].startswith("About ")
-    assert lines[-1].endswith("nothing was run or written.")
+    assert lines[-1].endswith("nothing in the study was run or written.")
     assert main([*words, "--plan", "--no-kernels", "--context", "16"]) == 0
     err = capsys.readouterr().err
     assert "kernels" not in err

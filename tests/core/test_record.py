@@ -293,13 +293,13 @@ def test_a_guideline_that_names_a_D_keeps_a_number_and_one_that_names_a_drafter_
 
 # Fields that may be left out; every other one was measured or asked, and has no default.
 OPTIONAL: dict[type, set[str]] = {
-    TimingPoint: {"t_sys_spread_s", "t_draft_spread_s", "shares"},
+    TimingPoint: {"t_sys_spread_s", "t_draft_spread_s", "t_draft_num_samples", "shares"},
     TimingRecord: {"gemm", "attention"},
     GemmPoint: set(),
     AttentionPoint: set(),
     HardwareRecord: set(),
     AcceptanceResult: {"cold", "domains", "timings_s"},
-    Candidate: {"AL_ci95", "speedup_ci95", "bytes"},
+    Candidate: {"AL_ci95", "speedup_ci95", "bytes", "t_verif_s", "t_draft_s", "t_sys_s"},
     Guideline: {"value", "optimum", "loss"},
     DecisionPoint: set(),
     ScheduleEntry: set(),

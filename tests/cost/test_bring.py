@@ -348,7 +348,7 @@ def test_a_timing_record_gives_its_points_and_what_they_rest_on(tmp_path: Path) 
     write_record(a_timing_record(*points), tmp_path / "r.json")
     timing = read_timing(tmp_path / "r.json")
     assert (timing.points, timing.ragged) == (points, "padded")
-    assert timing.basis == {"engine": "torch", "machine": "none, 2 cores, ?"}
+    assert timing.basis == {"engine": "torch", "machine": "none, 2 cores, unknown"}
 
 
 def test_a_record_of_the_other_kind_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import Candidate, Guideline, TimingPoint
 from codraft.cost.choose import decide
 from codraft.cost.curves import DrafterCurve
@@ -39,7 +40,7 @@ def at(
 def shares(attention: float) -> dict[str, float]:
     """Measured shares of a pass; attention's own is as given."""
     rest = 1 - attention
-    return {"ffn": rest / 2, "projections": rest / 4, "attention": attention, "other": rest / 4}
+    return {"ffn": rest / 2, "projections": rest / 4, "attention": attention, "head": rest / 8, "other": rest / 8}
 
 
 def verdict(rule: Guideline) -> tuple[object, object, object]:
@@ -67,11 +68,12 @@ def test_without_a_shape_every_reason_says_that_the_shares_are_unknown() -> None
 def test_measured_shares_are_told_instead_of_bytes_read() -> None:
     for guideline in at(1, 100, shares=shares(0.2)).values():
         assert guideline.reason.endswith(
-            "; time of a plain pass: FFN 40%, attention's linear layers 20%, the rest of attention 20%, other 20%"
+            "; time of a plain pass: FFN 40%, attention's linear layers 20%, the rest of attention 20%, "
+            "head 10%, other 10%"
         )
 
 
-@pytest.mark.parametrize(("S", "attention", "dominant"), [(1, 0.5, True), (10**6, 0.49, False)])
+@pytest.mark.parametrize(("S", "attention", "dominant"), [(1, 0.5, True), (10**6, 0.4, False)])
 def test_measured_shares_decide_against_the_bytes_read(S: int, attention: float, dominant: bool) -> None:
     made = at(1, S, shares=shares(attention))
     assert [made[i].applies for i in (1, 2)] == [not dominant, dominant]
@@ -81,6 +83,12 @@ def test_measured_shares_decide_against_the_bytes_read(S: int, attention: float,
 def test_measured_shares_will_do_without_a_shape() -> None:
     made = at(shape=None, shares=shares(0.1))
     assert (made[1].applies, made[2].applies, made[2].value) == (True, False, None)
+
+
+def test_1_counts_the_head_among_the_linear_layers() -> None:
+    parts = {"ffn": 0.2, "projections": 0.1, "attention": 0.1, "other": 0.4}
+    assert at(shares={**parts, "head": 0.2})[1].applies
+    assert not at(shares={**parts, "head": 0.1, "other": 0.5})[1].applies
 
 
 def test_every_guideline_states_its_premise() -> None:
@@ -109,7 +117,8 @@ def test_1_tells_the_growth_at_the_largest_D() -> None:
 def test_1_applies_while_weights_are_most_of_the_bytes_and_2_from_then_on() -> None:
     below, above = at(1, 99), at(1, 100)
     assert [below[i].applies for i in (1, 2)] == [True, False]
-    assert [above[i].applies for i in (1, 2)] == [False, True]
+    assert [above[i].applies for i in (1, 2)] == [True, True], "half is most for both"
+    assert not at(1, 101)[1].applies
 
 
 def test_1_is_judged_by_the_fastest_drafter_at_each_D() -> None:
@@ -159,10 +168,23 @@ def test_3_applies_where_more_than_one_tile_pays(best: int, pays: bool) -> None:
     assert not at(1, 99, shape=shape, candidates=[candidate("a", best, 3.0, 2.0)])[3].applies
 
 
-def test_2_and_3_do_not_apply_without_a_tile() -> None:
-    made = at(1, 10_000, shape=Shape(G=4, ffn_params=1, other_params=0, kv_elements_per_token=10, tile=None))
+@pytest.mark.parametrize(("tile", "why"), [(0, "no query tile"), (None, "tile is unknown")])
+def test_2_and_3_do_not_apply_without_a_tile(tile: int | None, why: str) -> None:
+    made = at(1, 10_000, shape=Shape(G=4, ffn_params=1, other_params=0, kv_elements_per_token=10, tile=tile))
     assert [(made[i].applies, made[i].value) for i in (2, 3)] == [(False, None), (False, None)]
-    assert "no query tile" in made[2].reason
+    assert why in made[2].reason
+
+
+def test_a_value_that_was_not_timed_is_said_to_be() -> None:
+    made = at(1, 200, shape=replace(SHAPE, G=1))[2]
+    assert made.loss is None
+    assert f"; D = {made.value} was not timed" in made.reason
+
+
+def test_below_the_least_gain_the_optimum_is_off() -> None:
+    made = at(candidates=[candidate("a", 1, 1.5, LEAST_GAIN - 0.005), candidate("b", 1, 1.2, 0.9)])
+    assert [made[i].optimum for i in (1, 4, 5)] == [0, 0, "off"]
+    assert made[4].loss == 0
 
 
 def test_4_raises_D_while_every_step_of_it_pays() -> None:
@@ -205,19 +227,27 @@ def test_4_applies_to_a_single_sequence_only() -> None:
     assert not at(2)[4].applies
 
 
-def test_5_names_the_fastest_mechanism_beside_the_one_with_the_longest_AL() -> None:
+def test_5_balances_AL_against_drafting_and_pays_for_what_that_leaves_out() -> None:
     made = at()[5]
     assert made.applies
-    assert verdict(made) == ("fast", "fast", 0.0)
+    assert verdict(made) == ("long", "fast", 1 - 1.2 / 1.6)
     assert made.reason.startswith(
-        "fast at D = 2: AL 2.00, speed-up 1.60; choosing by AL instead, long at D = 4 (AL 3.00), would give 1.20; "
+        "by AL / (1 + O_d) it is long at D = 4 (AL 3.00), speed-up 1.20; by measured speed-up fast at D = 2 (AL 2.00), "
+        "1.60; "
     )
 
 
-@pytest.mark.parametrize(("speedup", "value"), [(0.99, "off"), (1.0, "fast")])
-def test_5_says_off_where_the_fastest_mechanism_loses(speedup: float, value: str) -> None:
+def test_5_charges_a_drafter_its_drafting() -> None:
+    # O_d = 10 / 10: an AL of 3.0 counts as 1.5.
+    slow = replace(candidate("long", 4, 3.0, 1.2), t_draft_s=10.0)
+    assert verdict(at(candidates=[CANDIDATES[0], slow])[5]) == ("fast", "fast", 0.0)
+
+
+@pytest.mark.parametrize(("speedup", "value"), [(LEAST_GAIN - 0.001, "off"), (LEAST_GAIN, "fast")])
+def test_5_says_off_where_the_fastest_mechanism_gains_too_little(speedup: float, value: str) -> None:
     made = at(candidates=[candidate("fast", 1, 1.5, speedup), candidate("long", 1, 2.0, 0.5)])[5]
-    assert verdict(made) == (value, value, 0.0)
+    assert (made.value, made.optimum) == ("long", value)
+    assert made.loss == pytest.approx(1 - 1 / max(1.0, speedup)), "the mechanism can still be switched off"
 
 
 def test_5_needs_two_mechanisms_to_compare() -> None:
@@ -238,13 +268,16 @@ def test_a_loss_is_a_share_of_the_best_speed_and_0_at_the_optimum(
     by_depth = {0: 1.0}
     for c in made.candidates:
         by_depth[c.D] = max(by_depth.get(c.D, 0.0), c.speedup)
+    best = max(by_depth.values())
+    off = best < LEAST_GAIN
     for rule in made.guidelines:
         if rule.loss is not None:
             assert 0 <= rule.loss <= 1
             assert rule.loss == 0 or rule.value != rule.optimum
             if rule.id <= 3:
                 assert isinstance(rule.value, int)
-                assert by_depth[rule.value] == pytest.approx((1 - rule.loss) * max(by_depth.values()))
+                assert rule.loss == pytest.approx(max(0.0, 1 - by_depth[rule.value] / (1.0 if off else best)))
         else:
             assert rule.value not in by_depth
-    assert [rule.optimum for rule in made.guidelines[:3]] == [max(by_depth, key=lambda D: (by_depth[D], -D))] * 3
+    optimum = 0 if off else max(by_depth, key=lambda D: (by_depth[D], -D))
+    assert [rule.optimum for rule in made.guidelines[:3]] == [optimum] * 3

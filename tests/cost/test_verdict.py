@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import Candidate, TimingPoint
 from codraft.cost.choose import decide
 from codraft.cost.curves import DrafterCurve
-from codraft.cost.verdict import GOOD_AL, LEAST_GAIN, verdict, warnings
+from codraft.cost.verdict import GOOD_AL, verdict, warnings
 
 from tests.build import candidate
 from tests.cost import tables

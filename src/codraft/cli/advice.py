@@ -10,7 +10,7 @@ from codraft.core.provenance import provenance
 from codraft.core.record import hash_of
 from codraft.core.schema import DecisionRecord, FrontierRecord
 from codraft.core.spec import parse_list
-from codraft.cost.bring import Timing
+from codraft.cost.bring import Timing, at_loads
 from codraft.cost.choose import decide
 from codraft.cost.curves import DrafterCurve
 from codraft.cost.frontier import frontier
@@ -19,16 +19,9 @@ from codraft.models.shape import read_shape
 
 def selected(timing: Timing, batch: str | None, context: str | None) -> Timing:
     """The points at the asked loads."""
-    points = timing.points
-    for flag, text, key in (("--batch", batch, "B"), ("--context", context, "S")):
-        if text is None:
-            continue
-        wanted = parse_list(text, flag, lowest=0 if key == "S" else 1)
-        present = sorted({getattr(point, key) for point in points})
-        if missing := [value for value in wanted if value not in present]:
-            raise SpecError(f"{flag} {missing[0]}: not among the timed {key} ({', '.join(map(str, present))})")
-        points = [point for point in points if getattr(point, key) in wanted]
-    return replace(timing, points=points)
+    batches = None if batch is None else parse_list(batch, "--batch", lowest=1)
+    contexts = None if context is None else parse_list(context, "--context", lowest=0)
+    return at_loads(timing, batches, contexts)
 
 
 def advice_of(

@@ -20,7 +20,7 @@ def print_plan(rows: Sequence[PlanRow], folder: Path) -> None:
         table.add_row(row.part, escape(row.what), state, "-" if row.done else duration(row.seconds))
     console.print(table)
     total = sum(row.seconds for row in rows if not row.done)
-    console.print(f"About {duration(total)} in all, good to a factor of two; nothing was run or written.")
+    console.print(f"About {duration(total)} in all, roughly; nothing in the study was run or written.")
 
 
 def duration(seconds: float) -> str:

@@ -6,16 +6,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from codraft.cli.ui import console, milliseconds
+from codraft.core.provenance import machine_words
 from codraft.core.schema import AttentionPoint, GemmPoint, TimingPoint, TimingRecord
 
 
 def print_profile(record: TimingRecord) -> None:
     """Step times at every load, then the kernels where they were measured."""
-    place = record.provenance.machine
-    console.print(
-        f"\n{escape(record.target)} on {escape(place['cpu'])}, {place['cores']} cores, {escape(place['device'])}, "
-        f"{record.provenance.dtype}"
-    )
+    place = machine_words(record.provenance.machine)
+    console.print(f"\n{record.target} on {place}, {record.provenance.dtype}", markup=False)
     for load in sorted({(point.S, point.B) for point in record.points}):
         console.print(step_table([p for p in record.points if load == (p.S, p.B)]))
     for layer in dict.fromkeys(point.layer for point in record.gemm or ()):
@@ -28,10 +26,12 @@ def step_table(points: Sequence[TimingPoint]) -> Table:
     """T_verif with its spread, T_sys, every drafter's T_draft, and where the time of a pass goes."""
     names = list(dict.fromkeys(name for point in points for name in point.t_draft_s))
     first = points[0]
-    table = titled(f"B = {first.B}, S = {first.S} ({first.num_samples} samples each)")
+    drafting = {name: n for point in points for name, n in (point.t_draft_num_samples or {}).items()}
+    counts = ", ".join(f"{n} of {escape(name)}'s drafting" for name, n in drafting.items())
+    table = titled(f"B = {first.B}, S = {first.S} ({first.num_samples} samples each{', ' + counts if counts else ''})")
     for name in ("D", "x", "T_verif", "p10..p90", "over D = 0", "T_sys", *(f"T_draft {n}" for n in names)):
         table.add_column(name, justify="right")
-    table.add_column("FFN / linear / attention / other", justify="right")
+    table.add_column("FFN / linear / attention / head / other", justify="right")
     for p in points:
         table.add_row(
             str(p.D),

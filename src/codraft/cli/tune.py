@@ -19,7 +19,10 @@ def tune(
     drafter: o.Drafters = None,
     prompts: o.Prompts = None,
     streams: o.Streams = None,
-    depth: Annotated[str, Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8.")] = "0..8",
+    depth: Annotated[
+        str | None,
+        Parameter(name=["--depth", "-D"], help="D to consider: 1,2,4 or 0..8 (default; all of --acceptance)."),
+    ] = None,
     batch: Annotated[
         str | None, Parameter(help="Loads, in sequences decoded together: 1,2,4 (default 1; for demo 1,4).")
     ] = None,
@@ -66,12 +69,16 @@ def tune(
     from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
     from codraft.core.spec import MAX_DEPTH, check_positive, parse_drafters, parse_list, sampling_of
+    from codraft.cost.bring import read_acceptance
 
     sampling_of(temperature, top_p, top_k, seed)
     chosen = drafter or (DEMO_DRAFTERS if target == "demo" else ["ngram", "suffix"])
     parse_drafters(chosen)
-    depths = parse_list(depth, "--depth", lowest=0, highest=MAX_DEPTH)
-    batches = parse_list(batch or ("1,4" if target == "demo" else "1"), "--batch", lowest=1)
+    depths = parse_list(depth or "0..8", "--depth", lowest=0, highest=MAX_DEPTH)
+    if acceptance is not None and depth is None:
+        depths = sorted({0, *(point.D for curve in read_acceptance(acceptance) for point in curve.points)})
+    default_batch = "1,4" if target == "demo" else "1"
+    batches = [] if timing and batch is None else parse_list(batch or default_batch, "--batch", lowest=1)
     contexts = None if context is None else parse_list(context, "--context", lowest=2)
     for name, value in (
         ("--rounds", rounds),
@@ -84,6 +91,8 @@ def tune(
         raise SpecError("--plan makes no record; drop --json")
     if prompts and streams:
         raise SpecError("give either --prompts or --streams, one of the two")
+    if acceptance and timing and (prompts or streams):
+        raise SpecError("with both --acceptance and --timing nothing is measured; drop --prompts and --streams")
     from codraft.cli.tables import print_decision
     from codraft.cli.ui import RichUi, console
     from codraft.decode.hf.load import check_dtype

@@ -66,6 +66,11 @@ def machine(device: str) -> dict[str, Any]:
     return facts
 
 
+def machine_words(place: Mapping[str, Any]) -> str:
+    """A machine in a few words: processor, cores, device."""
+    return f"{place.get('cpu', 'unknown')}, {place.get('cores', '?')} cores, {place.get('device', 'unknown')}"
+
+
 def cpu_name() -> str:
     """Model name of the processor, as the system tells it."""
     info = Path("/proc/cpuinfo")

@@ -118,7 +118,7 @@ class TimingPoint:
     """Medians in seconds at one (B, S, D); p10 and p90 are of T_verif. x = B * (1 + D) tokens are verified.
 
     `shares` of a pass by kind of work: ffn, projections (the linear layers of attention), attention (the rest of it,
-    which reads the cache) and other; they sum to 1.
+    which reads the cache), head and other; they sum to 1. Drafting that is negligible beside its pass is sampled less.
     """
 
     B: int
@@ -133,6 +133,7 @@ class TimingPoint:
     p90: float
     t_sys_spread_s: tuple[float, float] | None = None
     t_draft_spread_s: dict[str, tuple[float, float]] | None = None
+    t_draft_num_samples: dict[str, int] | None = None
     shares: dict[str, float] | None = None
 
 
@@ -199,16 +200,19 @@ class HardwareRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One (drafter, D) at one load; x is the mean number of tokens in a verification pass."""
+    """One (drafter, D) at one load; x is the mean number of tokens in a verification pass.
+
+    The parts of T_step are absent where only whole steps were given.
+    """
 
     drafter: str
     D: int
     AL: float
     AL_ci95: tuple[float, float] | None = None
     x: float
-    t_verif_s: float
-    t_draft_s: float
-    t_sys_s: float
+    t_verif_s: float | None = None
+    t_draft_s: float | None = None
+    t_sys_s: float | None = None
     t_step_s: float
     speedup: float
     speedup_ci95: tuple[float, float] | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codraft.core.errors import SpecError
+from codraft.core.provenance import machine_words
 from codraft.core.record import read_record
 from codraft.core.schema import AcceptanceRecord, AcceptanceResult, Ragged, TimingPoint, TimingRecord
 from codraft.core.spec import MAX_DEPTH
@@ -26,11 +27,12 @@ DRAFTING_INSIDE = "the step times name no drafter: drafting is taken to be in th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Step times with what they rest on."""
+    """Step times with what they rest on; `device` is None where nobody told."""
 
     points: list[TimingPoint]
     ragged: Ragged
     basis: dict[str, str]
+    device: str | None = None
 
 
 def read_acceptance(path: Path) -> list[DrafterCurve]:
@@ -69,15 +71,25 @@ def read_timing(path: Path) -> Timing:
     return replace(timing, basis={**timing.basis, "drafting": DRAFTING_INSIDE})
 
 
+def at_loads(timing: Timing, batches: Sequence[int] | None, contexts: Sequence[int] | None) -> Timing:
+    """The points at these B and S alone; None keeps all."""
+    points = timing.points
+    for flag, wanted, key in (("--batch", batches, "B"), ("--context", contexts, "S")):
+        if wanted is None:
+            continue
+        present = sorted({getattr(point, key) for point in points})
+        if missing := [value for value in wanted if value not in present]:
+            raise SpecError(f"{flag} {missing[0]}: not among the timed {key} ({', '.join(map(str, present))})")
+        points = [point for point in points if getattr(point, key) in wanted]
+    return replace(timing, points=points)
+
+
 def record_timing(path: Path) -> Timing:
     """Step times of a record."""
     record = read_record(path, TimingRecord)
     place = record.provenance.machine
-    basis = {
-        "engine": record.provenance.engine.get("name", "unknown"),
-        "machine": f"{place.get('cpu', '?')}, {place.get('cores', '?')} cores, {place.get('device', '?')}",
-    }
-    return Timing(points=record.points, ragged=record.ragged, basis=basis)
+    basis = {"engine": record.provenance.engine.get("name", "unknown"), "machine": machine_words(place)}
+    return Timing(points=record.points, ragged=record.ragged, basis=basis, device=place.get("device"))
 
 
 def table_timing(path: Path) -> Timing:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import Candidate, DecisionPoint, Ragged, ScheduleEntry, TimingPoint
 from codraft.cost.curves import CurveAt, DrafterCurve
 from codraft.cost.guidelines import guidelines
 from codraft.cost.step import StepTimes, break_even_AL, speedup, times_at
-from codraft.cost.verdict import LEAST_GAIN, verdict, warnings
+from codraft.cost.verdict import verdict, warnings
 from codraft.models.shape import Shape
 
 # Device bytes of a drafter by name, at B sequences of S tokens; None where it is not known.
@@ -81,6 +82,8 @@ def candidate(
 ) -> Candidate:
     """One (drafter, D): its gain with the interval that AL's interval implies."""
     drafted = times_at(by_depth, name, point.D, point.lengths, ragged)
+    # Without anybody's drafting times the figures are whole steps, and their parts are not known.
+    parts = any(p.t_draft_s for p in by_depth.values())
     interval = None
     if point.AL_ci95 is not None:
         low, high = (speedup(AL, plain, drafted) for AL in point.AL_ci95)
@@ -91,9 +94,9 @@ def candidate(
         AL=point.AL,
         AL_ci95=point.AL_ci95,
         x=by_depth[point.D].B * (1 + sum(k * share for k, share in enumerate(point.lengths))),
-        t_verif_s=drafted.t_verif_s,
-        t_draft_s=drafted.t_draft_s,
-        t_sys_s=drafted.t_sys_s,
+        t_verif_s=drafted.t_verif_s if parts else None,
+        t_draft_s=drafted.t_draft_s if parts else None,
+        t_sys_s=drafted.t_sys_s if any(p.t_sys_s for p in by_depth.values()) else None,
         t_step_s=drafted.t_step_s,
         speedup=speedup(point.AL, plain, drafted),
         speedup_ci95=interval,

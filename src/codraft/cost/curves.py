@@ -23,6 +23,10 @@ class DrafterCurve:
     name: str
     points: list[CurveAt]
 
+    def at(self, depths: Sequence[int]) -> "DrafterCurve":
+        """The points at these D alone."""
+        return DrafterCurve(name=self.name, points=[point for point in self.points if point.D in depths])
+
 
 def curves_of(results: Sequence[AcceptanceResult]) -> list[DrafterCurve]:
     """The curves of an acceptance record; proposal lengths are those recorded."""

@@ -7,12 +7,13 @@ the share of speed lost by following it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import Candidate, Guideline, TimingPoint
 from codraft.models.shape import Shape
 
-# A pass that costs at most this much more than one token is still on the memory-bound plateau.
+# Our own: a pass that costs at most this much more than one token is still on the memory-bound plateau.
 PLATEAU = 1.25
-# Attention "dominates" from this share of a plain pass on.
+# Our own: a kind of work "dominates" a plain pass from this share on.
 DOMINANT = 0.5
 
 
@@ -41,6 +42,14 @@ class Load:
             return measured["attention"]
         return None if self.shape is None else self.shape.shares(self.B, self.S)[1]
 
+    def linear(self) -> float | None:
+        """Share of all linear layers, the head included, likewise."""
+        measured = self.by_depth[0].shares
+        if measured is not None:
+            return measured["ffn"] + measured["projections"] + measured.get("head", 0.0)
+        attention = self.attention()
+        return None if attention is None else 1 - attention
+
     def words(self) -> str:
         """FFN and attention shares in words."""
         measured = self.by_depth[0].shares
@@ -48,7 +57,7 @@ class Load:
             return (
                 f"time of a plain pass: FFN {measured['ffn']:.0%}, attention's linear layers "
                 f"{measured['projections']:.0%}, the rest of attention {measured['attention']:.0%}, "
-                f"other {measured['other']:.0%}"
+                f"head {measured.get('head', 0.0):.0%}, other {measured['other']:.0%}"
             )
         if self.shape is None:
             return "FFN and attention shares are unknown: neither measured nor those of a dense transformer"
@@ -69,9 +78,14 @@ def judged(load: Load, rule: Guideline, drafter: str | None = None) -> Guideline
     """A rule that names a D beside the exact optimum; no loss where that D was not measured."""
     speeds = load.speeds(drafter)
     optimum = max(speeds, key=lambda D: (speeds[D], -D))
+    if speeds[optimum] < LEAST_GAIN:
+        optimum = 0
     value = rule.value
-    loss = 1 - speeds[value] / speeds[optimum] if isinstance(value, int) and value in speeds else None
-    return replace(rule, optimum=optimum, loss=loss)
+    if not isinstance(value, int):
+        return replace(rule, optimum=optimum)
+    if value not in speeds:
+        return replace(rule, optimum=optimum, reason=f"{rule.reason}; D = {value} was not timed")
+    return replace(rule, optimum=optimum, loss=max(0.0, 1 - speeds[value] / speeds[optimum]))
 
 
 def compute_bound(load: Load) -> Guideline:
@@ -84,13 +98,13 @@ def compute_bound(load: Load) -> Guideline:
         flat = D
     top = max(load.by_depth)
     grown = load.by_depth[top].t_verif_s / plain
-    attention = load.attention()
+    linear = load.linear()
     return judged(
         load,
         Guideline(
             id=1,
-            premise="linear layers, not attention, take most of a pass",
-            applies=attention is not None and attention < DOMINANT,
+            premise="linear layers take most of a pass",
+            applies=linear is not None and linear >= DOMINANT,
             value=flat,
             reason=f"T_verif at D = {top} is {grown:.2f} times that at D = 0; it stays within {PLATEAU:.2f} times up "
             f"to D = {flat}",
@@ -108,8 +122,8 @@ def tile_rules(load: Load) -> list[Guideline]:
         reason="",
     )
     three = replace(two, id=3, premise=f"{two.premise}, and more than one tile pays")
-    if shape is None or shape.tile is None:
-        why = "the target's heads are unknown" if shape is None else "this device's attention kernel has no query tile"
+    if shape is None or not shape.tile:
+        why = why_no_tile(shape)
         return [judged(load, replace(rule, reason=why)) for rule in (two, three)]
     first = max(0, shape.tile // shape.G - 1)
     second = max(0, 2 * shape.tile // shape.G - 1)
@@ -118,6 +132,15 @@ def tile_rules(load: Load) -> list[Guideline]:
     two = judged(load, replace(two, applies=dominant, value=first, reason=why))
     more_pays = isinstance(two.optimum, int) and two.optimum > first
     return [two, judged(load, replace(three, applies=dominant and more_pays, value=second, reason=why))]
+
+
+def why_no_tile(shape: Shape | None) -> str:
+    """What keeps the tile rules from giving a D."""
+    if shape is None:
+        return "the target's heads are unknown"
+    if shape.tile is None:
+        return "the attention kernel's tile is unknown"
+    return "this device's attention kernel has no query tile"
 
 
 def low_latency(load: Load) -> Guideline:
@@ -141,23 +164,26 @@ def low_latency(load: Load) -> Guideline:
 
 
 def mechanism(load: Load) -> Guideline:
-    """5: the mechanism with the best speed-up, which need not have the best AL."""
+    """5: balance AL against draft overhead; at its simplest the best AL / (1 + O_d), O_d = T_draft / T_verif(0).
+
+    That form leaves out what wider passes cost, so it can lose against the measured speed-up [NVIDIA26].
+    """
+    names = {c.drafter for c in load.candidates}
     rule = Guideline(
-        id=5,
-        premise="more than one mechanism was measured",
-        applies=len({c.drafter for c in load.candidates}) > 1,
-        reason="",
+        id=5, premise="more than one mechanism was measured", applies=len(names) > 1, reason="no candidate was measured"
     )
     if not load.candidates:
-        return replace(rule, reason="no candidate was measured")
+        return rule
+    plain = load.by_depth[0].t_verif_s
+    choice = max(load.candidates, key=lambda c: c.AL / (1 + (c.t_draft_s or 0.0) / plain))
     fastest = load.candidates[0]
-    longest = max(load.candidates, key=lambda c: c.AL)
-    off = fastest.speedup < 1
+    kept = max(load.speeds(choice.drafter).values())
     return replace(
         rule,
-        value="off" if off else fastest.drafter,
-        optimum="off" if off else fastest.drafter,
-        loss=0.0,
-        reason=f"{fastest.drafter} at D = {fastest.D}: AL {fastest.AL:.2f}, speed-up {fastest.speedup:.2f}; choosing "
-        f"by AL instead, {longest.drafter} at D = {longest.D} (AL {longest.AL:.2f}), would give {longest.speedup:.2f}",
+        value=choice.drafter,
+        optimum=fastest.drafter if fastest.speedup >= LEAST_GAIN else "off",
+        loss=1 - kept / max(1.0, fastest.speedup),
+        reason=f"by AL / (1 + O_d) it is {choice.drafter} at D = {choice.D} (AL {choice.AL:.2f}), speed-up "
+        f"{choice.speedup:.2f}; by measured speed-up {fastest.drafter} at D = {fastest.D} (AL {fastest.AL:.2f}), "
+        f"{fastest.speedup:.2f}",
     )

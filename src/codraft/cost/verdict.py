@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import Candidate
 
-# Below this predicted gain the choice is "off": it would drown in run-to-run noise, and drafting is never free.
-LEAST_GAIN = 1.02
 # From here on a drafter is one that people would expect to gain by its AL.
 GOOD_AL = 1.2
 

@@ -5,20 +5,20 @@ graph of one call per copy is timed with events, so that no launch is counted; o
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 
 import torch
 
+from codraft.core.constants import ARTICLE_DEPTHS, ARTICLE_TILE, ARTICLE_WIDTH
 from codraft.core.schema import AttentionPoint, GemmPoint
+from codraft.core.spec import MAX_DEPTH
 from codraft.core.stats import Spread
 from codraft.decode.hf.model import AttentionShape, HFModel
 from codraft.replay.streams import Progress
 
 # Rotated operands hold at least this much: above the last-level cache of the devices we know.
 ROTATED_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
-# The layer and the draft lengths of the co-design article's GEMM figure [NVIDIA26].
-ARTICLE_WIDTH = 6144
-ARTICLE_DEPTHS = (0, 1, 3, 7, 15)
 LARGEST_BATCH = 256
 LAYER_M = tuple(2**i for i in range(9))
 CONTEXTS = (256, 1024, 4096)
@@ -28,19 +28,20 @@ SECONDS_PER_POINT = 0.2
 LONGEST_CALL_S = 0.4
 
 
-def time_calls(call: Callable[[int], object], copies: int, device: str) -> Spread:
-    """Seconds of one call; `call(i)` works on copy i, and copies take turns."""
+def time_calls(call: Callable[[int], object], turns: Iterator[int], copies: int, device: str) -> Spread:
+    """Seconds of one call; `call(i)` works on copy i. `turns` goes on from point to point: no copy is warm."""
     if device.startswith("cuda"):
         return time_on_gpu(call, copies)
-    call(0)
+    call(next(turns))
     start = time.perf_counter()
-    call(1 % copies)
+    call(next(turns))
     once = time.perf_counter() - start
     count = max(FEWEST_SAMPLES, min(MOST_SAMPLES, int(SECONDS_PER_POINT / max(once, 1e-9))))
     samples = []
-    for i in range(count):
+    for _ in range(count):
+        copy = next(turns)
         start = time.perf_counter()
-        call((i + 2) % copies)
+        call(copy)
         samples.append(time.perf_counter() - start)
     return Spread.of(samples)
 
@@ -78,6 +79,7 @@ def gemm_points(layer: str, n: int, k: int, sizes: Sequence[int], dtype: torch.d
     """[M, k] x [k, n] for every M of `sizes`, until calls get too long to be worth it."""
     copies = num_copies(n * k * dtype.itemsize, device)
     weights = [torch.randn(n, k, device=device, dtype=torch.float32).to(dtype) for _ in range(copies)]
+    turns = cycle(range(copies))
     points = []
     for M in sizes:
         rows_MK = torch.randn(M, k, device=device, dtype=torch.float32).to(dtype)
@@ -85,7 +87,7 @@ def gemm_points(layer: str, n: int, k: int, sizes: Sequence[int], dtype: torch.d
         def multiply(i: int, rows_MK: torch.Tensor = rows_MK) -> object:
             return torch.nn.functional.linear(rows_MK, weights[i])
 
-        spread = time_calls(multiply, copies, device)
+        spread = time_calls(multiply, turns, copies, device)
         points.append(
             GemmPoint(
                 layer=layer,
@@ -115,6 +117,7 @@ def attention_points(
         torch.randn(2, B, shape.kv_heads, S, shape.head_dim, device=device, dtype=torch.float32).to(dtype)
         for _ in range(copies)
     ]
+    turns = cycle(range(copies))
     points = []
     for D in depths:
         queries = torch.randn(B, shape.heads, 1 + D, shape.head_dim, device=device, dtype=torch.float32).to(dtype)
@@ -127,7 +130,7 @@ def attention_points(
                 queries, keys, values, attn_mask=None if len(seen) == 1 else seen, enable_gqa=True
             )
 
-        spread = time_calls(attend, copies, device)
+        spread = time_calls(attend, turns, copies, device)
         points.append(
             AttentionPoint(
                 B=B,
@@ -173,5 +176,6 @@ def time_kernels(
 
 def tile_depths(G: int) -> list[int]:
     """D at and around the steps of a tile of 128 query rows, and the small ones: 0..8, then where G (1 + D) crosses."""
-    edges = {tile // G + shift for tile in (128, 256) for shift in (-2, -1, 0) if tile // G + shift <= 64}
-    return sorted({*range(9), 15, *(D for D in edges if D > 0)})
+    tiles = (ARTICLE_TILE, 2 * ARTICLE_TILE)
+    edges = {tile // G + shift for tile in tiles for shift in (-2, -1, 0)}
+    return sorted({*range(9), 15, *(D for D in edges if 0 < D <= MAX_DEPTH)})

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codraft.core.errors import SpecError
-from codraft.core.provenance import provenance
+from codraft.core.provenance import machine_words, provenance
 from codraft.core.schema import HardwareRecord, TimingPoint, TimingRecord
 from codraft.core.spec import DrafterSpec, Sampling, check_positive
-from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model
+from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.registry import build
 from codraft.measure.kernels import CONTEXTS, time_kernels
@@ -40,6 +40,7 @@ class ProfileJob:
 def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
     """Load, time, record; D = 0 is always timed, since it is the measure of all others."""
     card = load_card(job.target)
+    window = shortest_window(card, [path for spec in job.drafters for path in spec.model_paths()])
     texts = prompt_texts(card, job.prompts)
     with ui.stage(f"load {job.target}"):
         model = load_model(job.target, job.dtype)
@@ -53,7 +54,16 @@ def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
         for B in job.batches:
             with ui.stage(f"time steps at B = {B}, S = {S}") as progress:
                 points += time_steps(
-                    model, drafters, texts, job.sampling, B=B, S=S, depths=depths, rounds=job.rounds, progress=progress
+                    model,
+                    drafters,
+                    texts,
+                    job.sampling,
+                    B=B,
+                    S=S,
+                    depths=depths,
+                    rounds=job.rounds,
+                    window=window,
+                    progress=progress,
                 )
     gemm, attention = None, None
     if job.kernels:
@@ -69,7 +79,7 @@ def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
             seeds=(job.sampling.seed,),
         ),
         target=job.target,
-        ragged="padded",
+        ragged=model.ragged,
         points=points,
         gemm=gemm,
         attention=attention,
@@ -88,11 +98,10 @@ def hardware_of(record: TimingRecord) -> HardwareRecord:
     assert record.attention is not None
     size = {"float32": 4, "float64": 8}.get(str(record.provenance.dtype), 2)
     streamed = [point.n * point.k * size / point.t_s for point in record.gemm if point.M == 1]
-    place = record.provenance.machine
     return HardwareRecord(
         schema=HardwareRecord.SCHEMA,
         provenance=record.provenance,
-        name=f"{place['cpu']}, {place['cores']} cores, {place['device']}",
+        name=machine_words(record.provenance.machine),
         bytes_per_s=max([*streamed, *(point.bytes_per_s for point in record.attention)]),
         flops_per_s=max(point.flops_per_s for point in record.gemm),
         gemm=record.gemm,

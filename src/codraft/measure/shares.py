@@ -1,4 +1,4 @@
-"""Where the time of a pass goes: FFN, the linear layers of attention, the rest of attention, everything else."""
+"""Where the time of a pass goes: FFN, attention's linear layers, the rest of attention, the head, everything else."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,14 @@ from typing import Any
 
 from codraft.decode.hf.model import HFModel
 
-KINDS = ("ffn", "attention", "projections")
+KINDS = ("ffn", "attention", "projections", "head")
 
 
 class Sections:
     """Seconds spent in modules of each kind since the last `take`. On a GPU events are read after the pass."""
 
-    def __init__(self, model: HFModel) -> None:
-        self._modules = model.modules_by_kind()
+    def __init__(self, model: HFModel, modules: Mapping[str, list[Any]]) -> None:
+        self._modules = modules
         self._cuda = model.device.startswith("cuda")
         self._spans: list[tuple[str, Any, Any]] = []
         self._open: dict[int, Any] = {}
@@ -62,11 +62,12 @@ class Sections:
 
 def shares(seconds: Mapping[str, float], whole: float) -> dict[str, float]:
     """Shares of a pass that took `whole` seconds; what attention does besides its linear layers is its own share."""
-    ffn, projections = seconds["ffn"] / whole, seconds["projections"] / whole
+    ffn, projections, head = (seconds[kind] / whole for kind in ("ffn", "projections", "head"))
     attention = max(0.0, seconds["attention"] / whole - projections)
     return {
         "ffn": ffn,
         "projections": projections,
         "attention": attention,
-        "other": max(0.0, 1 - ffn - projections - attention),
+        "head": head,
+        "other": max(0.0, 1 - ffn - projections - attention - head),
     }

@@ -101,10 +101,16 @@ def time_steps(
     S: int,
     depths: Sequence[int],
     rounds: int,
+    window: int | None = None,
     progress: Progress | None = None,
 ) -> list[TimingPoint]:
-    """A timing point for each D at (B, S); `rounds` samples each after one round of warm-up."""
-    S = fitting_context(target, S, depths, rounds)
+    """A timing point for each D at (B, S); `rounds` samples each after one round of warm-up.
+
+    `window` is the shortest of target and drafters; by default the target's own.
+    """
+    most = largest_context(target.window if window is None else window, depths, rounds)
+    if most is not None and most < S:
+        raise SpecError(f"context S = {S} leaves no room to time D up to {max(depths)}; at most {most} fit the window")
     rows = contexts(texts, B, S)
     done, total = 0, (rounds + 1) * (1 + len(drafters)) + SHARE_ROUNDS + 1
 
@@ -154,21 +160,22 @@ def timing_point(
         p90=t_verif.p90,
         t_sys_spread_s=(t_sys.p10, t_sys.p90),
         t_draft_spread_s={name: (spread.p10, spread.p90) for name, spread in t_draft.items()},
+        t_draft_num_samples={name: spread.num_samples for name, spread in t_draft.items()},
         shares=shares_of_pass,
     )
 
 
-def fitting_context(target: Target, S: int, depths: Sequence[int], rounds: int) -> int:
-    """S, or what is left of the window after the tokens that a timing run may commit."""
+def largest_context(window: int | None, depths: Sequence[int], rounds: int) -> int | None:
+    """The longest S that leaves room in the window for the tokens that a timing run may commit."""
+    if window is None:
+        return None
     room = session_room(depths, rounds) + max(depths) + 1
-    if target.window is None or S + room <= target.window:
-        return S
-    if target.window - room < 2:
+    if window - room < 2:
         raise SpecError(
-            f"timing D up to {max(depths)} in {rounds} rounds takes {room} tokens, and the model's window is "
-            f"{target.window}; ask for fewer D (--depth) or fewer --rounds"
+            f"timing D up to {max(depths)} in {rounds} rounds takes {room} tokens, and the window is {window}; ask for "
+            "fewer D (--depth) or fewer --rounds"
         )
-    return target.window - room
+    return window - room
 
 
 def shares_by_depth(
@@ -179,7 +186,10 @@ def shares_by_depth(
     tick: Callable[[], None],
 ) -> dict[int, dict[str, float]]:
     """Shares of a pass by kind of work, at every D, from passes of their own: the hooks slow them a little."""
-    sections = Sections(target)
+    modules = target.modules_by_kind()
+    if modules is None:
+        return {}
+    sections = Sections(target, modules)
     with sections.watching():
         laps = session(target, WrongDrafter(target.vocab_size), rows, sampling, depths, SHARE_ROUNDS, tick, sections)
     found = {}

@@ -118,7 +118,9 @@ def mechanisms(folder: Path, drafters: Sequence[DrafterInfo], bytes_by_name: Map
         own = [d.name for d in drafters if d.mechanism == row.mechanism]
         known = [bytes_by_name[name] for name in own if name in bytes_by_name]
         size = known[0] if known else None if widths is None else usual_bytes(row.mechanism, widths)
-        rows.append(replace(row, memory_bytes=size, measured_as=own))
+        basis = f"weights of {own[0]} as loaded" if known else "weights of the usual shape, 2 bytes each"
+        words = f"{basis}: {row.memory}" if size else row.memory
+        rows.append(replace(row, memory_bytes=size, memory=words, measured_as=own))
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the guidelines need of target and device. `tile` is the attention kernel's, None where it has none."""
+    """What the guidelines need of target and device. `tile` of the attention kernel: 0 without one, None if unknown."""
 
     G: int
     ffn_params: int

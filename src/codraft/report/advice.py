@@ -1,5 +1,6 @@
 """What to do now, and what to mind before relying on the verdict, in plain words."""
 
+from codraft.core.constants import LEAST_GAIN
 from codraft.core.schema import AcceptanceRecord, Candidate, Confirmation, ScheduleEntry
 from codraft.report.blocks import Num, Prose
 from codraft.report.study import Book, field
@@ -56,10 +57,10 @@ def nearest_miss(book: Book, i: int) -> list[Prose]:
         " tokens per step would break even. ",
     ]
     grown = c.t_step_s - point.plain["t_step_s"]
-    if c.t_draft_s > 0.5 * grown > 0:
+    if c.t_draft_s is not None and c.t_draft_s > 0.5 * grown > 0:
         share = Num(seconds(c.t_draft_s), book.candidate_source(i, c, "t_draft_s"))
         words += ["Most of the extra time is drafting (", share, " a step): a lighter drafter would change this."]
-    elif grown > 0:
+    elif grown > 0 and c.t_draft_s is not None:
         words += ["Most of the extra time is verification, which is no longer free at this load."]
     return [words, *better_categories(book, c)]
 
@@ -72,7 +73,7 @@ def better_categories(book: Book, c: Candidate) -> list[Prose]:
     words: list[str | Num] = []
     for name, domain in record.results[i].domains.items():
         for k, point in enumerate(domain.curve):
-            if point.D == c.D and 1.02 * c.break_even_AL < point.AL:
+            if point.D == c.D and LEAST_GAIN * c.break_even_AL < point.AL:
                 where = field(
                     "acceptance", f"results[{i}].domains[{name!r}].curve[{k}].AL", f"{count(point.steps)} steps"
                 )

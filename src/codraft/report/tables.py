@@ -259,9 +259,10 @@ def candidate_row(book: Book, i: int, c: Candidate, scale: float, with_bytes: bo
         interval(c.AL_ci95, "AL_ci95"),
         num(ratio(c.break_even_AL), "break_even_AL"),
         step,
-        num(figures(c.t_verif_s * scale), "t_verif_s"),
-        num(figures(c.t_draft_s * scale), "t_draft_s"),
-        num(figures(c.t_sys_s * scale), "t_sys_s"),
+        *(
+            absent("not given") if value is None else num(figures(value * scale), name)
+            for name, value in (("t_verif_s", c.t_verif_s), ("t_draft_s", c.t_draft_s), ("t_sys_s", c.t_sys_s))
+        ),
         num(figures(c.x), "x"),
     ]
     if with_bytes:
@@ -273,6 +274,7 @@ def candidate_row(book: Book, i: int, c: Candidate, scale: float, with_bytes: bo
 
 def step_parts(c: Candidate) -> list[tuple[str, float]]:
     """Shares of a step in percent, for the bar behind it."""
-    parts = (("verif", c.t_verif_s), ("draft", c.t_draft_s), ("sys", c.t_sys_s))
+    named = (("verif", c.t_verif_s), ("draft", c.t_draft_s), ("sys", c.t_sys_s))
+    parts = [(name, value) for name, value in named if value is not None]
     whole = sum(value for _, value in parts)
     return [(name, round(100 * max(0.0, value) / whole, 1)) for name, value in parts] if whole > 0 else []

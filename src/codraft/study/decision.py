@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codraft.core.acceptance import Acceptance
+from codraft.core.constants import ARTICLE_TILE
 from codraft.core.provenance import provenance
 from codraft.core.schema import (
     Candidate,
@@ -29,9 +30,6 @@ from codraft.replay.measure import reads_target, replay
 from codraft.replay.streams import TokenStream
 from codraft.study.confirm import confirm
 
-# Query rows of the attention kernel's tile on the GPUs of the co-design article [NVIDIA26].
-ARTICLE_TILE = 128
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -50,12 +48,12 @@ class Evidence:
 def make_decision(evidence: Evidence, confirm_prompts: int) -> DecisionRecord:
     """Choose at every load, then confirm the front-runner at B = 1 by generating with it and without."""
     timing, bench = evidence.timing, evidence.bench
-    cuda = "cuda" in timing.basis["machine"]
+    tile = None if timing.device is None else ARTICLE_TILE if timing.device.startswith("cuda") else 0
     drafters = {d.info.name: d for d in bench.drafters} if bench else {}
     points, schedule = decide(
         evidence.curves,
         timing.points,
-        read_shape(evidence.folder, ARTICLE_TILE if cuda else None),
+        read_shape(evidence.folder, tile),
         timing.ragged,
         (lambda name, B, S: drafters[name].device_bytes(B, S)) if drafters else unknown_bytes,
     )
@@ -64,7 +62,7 @@ def make_decision(evidence: Evidence, confirm_prompts: int) -> DecisionRecord:
     return DecisionRecord(
         schema=DecisionRecord.SCHEMA,
         provenance=provenance(
-            engine=engine_versions(),
+            engine=engine_versions() if bench else {"name": timing.basis["engine"]},
             input_hashes=evidence.hashes,
             dtype=evidence.dtype,
             device=device_label(),
@@ -76,7 +74,7 @@ def make_decision(evidence: Evidence, confirm_prompts: int) -> DecisionRecord:
         schedule=schedule,
         confirmation=confirmed(bench, timing, alone.S, front, confirm_prompts) if bench and alone and front else None,
         mechanisms=mechanisms(
-            evidence.folder, evidence.infos, {name: drafter.device_bytes(1, 0) for name, drafter in drafters.items()}
+            evidence.folder, evidence.infos, {name: drafter.device_bytes(0, 0) for name, drafter in drafters.items()}
         ),
     )
 
@@ -85,7 +83,12 @@ def make_frontier(decision: DecisionRecord, hashes: Mapping[str, str]) -> Fronti
     """Throughput against interactivity at every load of a decision."""
     return FrontierRecord(
         schema=FrontierRecord.SCHEMA,
-        provenance=provenance(engine=decision.provenance.engine, input_hashes=hashes, dtype=decision.provenance.dtype),
+        provenance=provenance(
+            engine=decision.provenance.engine,
+            input_hashes=hashes,
+            dtype=decision.provenance.dtype,
+            device=str(decision.provenance.machine["device"]),
+        ),
         target=decision.target,
         basis=decision.basis,
         points=frontier(decision.points),

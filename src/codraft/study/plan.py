@@ -5,12 +5,13 @@ where there is one. They are good to about a factor of two.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from codraft.core.record import read_record
 from codraft.core.schema import AcceptanceRecord, TimingRecord
 from codraft.core.spec import ExternalSpec
 from codraft.decode.hf.load import resolve_folder
@@ -61,7 +62,7 @@ def make_plan(study: Study) -> list[PlanRow]:
             )
         )
     if not brought[1]:
-        rows += timing_rows(study, pass_s)
+        rows += timing_rows(study, inputs, pass_s)
     front = not any(brought) and 1 in spec.batch
     decided = study.store.path("decision").exists() and all(row.done for row in rows)
     rows.append(
@@ -76,7 +77,7 @@ def make_plan(study: Study) -> list[PlanRow]:
     return rows
 
 
-def timing_rows(study: Study, pass_s: float) -> list[PlanRow]:
+def timing_rows(study: Study, inputs: Mapping[str, Any], pass_s: float) -> list[PlanRow]:
     """One row for each load, and one for the kernels."""
     spec, depths = study.spec, study.timings.depths
     rows = []
@@ -85,17 +86,24 @@ def timing_rows(study: Study, pass_s: float) -> list[PlanRow]:
             rounds = spec.rounds + 1
             passes = (rounds * (1 + len(study.drafter_specs)) + SHARE_AND_WARM_UP_ROUNDS) * len(depths)
             drafting = rounds * sum(depths) * sum(share(d, study) for d in study.drafter_specs)
-            name = f"timing-b{B}-s{S}" if S else f"timing-b{B}-s*"
-            done = any(study.store.folder.glob(f"{name}.json"))
+            done = is_timed(study, inputs, B, S)
             seconds = (passes * WIDE_PASS + drafting) * pass_s * B**0.3
             what = f"B = {B}, S = {S or 'the typical context'}, D = 0..{depths[-1]}, {spec.rounds} rounds"
             rows.append(PlanRow(part="timing", what=what, done=done, seconds=seconds))
     if spec.kernels:
-        done = study.store.path("kernels").exists()
+        done = study.store.found("kernels", TimingRecord, study.timings.kernels_key(inputs)) is not None
         rows.append(
             PlanRow(part="kernels", what="GEMMs over M, attention over G (1 + D)", done=done, seconds=KERNELS_S)
         )
     return rows
+
+
+def is_timed(study: Study, inputs: Mapping[str, Any], B: int, S: int) -> bool:
+    """Whether this load was timed before; S is 0 where only the streams will tell it."""
+    files = study.store.folder.glob(f"timing-b{B}-s{S or '*'}.json")
+    known = [int(path.stem.rpartition("-s")[2]) for path in files]
+    keys = {f"timing-b{B}-s{at}": study.timings.load_key(inputs, B, at) for at in known}
+    return any(study.store.found(name, TimingRecord, key) for name, key in keys.items())
 
 
 def workload(study: Study) -> tuple[int, int]:
@@ -118,12 +126,10 @@ def share(drafter: object, study: Study) -> float:
 
 def plain_pass_s(study: Study) -> float:
     """Seconds of a pass of one token: as timed in this study before, else every weight read once."""
-    path = study.store.path("timing")
-    if path.exists():
-        points = read_record(path, TimingRecord).points
-        known = [point.t_verif_s for point in points if point.D == 0 and point.B == 1]
-        if known:
-            return known[0]
+    timed = study.store.read("timing", TimingRecord)
+    known = [point.t_verif_s for point in timed.points if point.D == 0 and point.B == 1] if timed else []
+    if known:
+        return known[0]
     dtype = str(study.inputs()["dtype"])
     return weight_bytes(study.resolved) / 2 * DTYPE_BYTES.get(dtype, 2) / memory_rate() + 0.005
 

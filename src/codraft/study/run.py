@@ -13,10 +13,11 @@ from typing import Any
 from codraft import __version__
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, check_writable, sha256_file, sha256_text
+from codraft.core.provenance import machine_words
 from codraft.core.record import hash_of
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, DrafterInfo, FrontierRecord, TimingRecord
 from codraft.core.spec import MECHANISMS, check_depth, options_of, parse_drafters
-from codraft.cost.bring import Timing, read_acceptance, read_timing
+from codraft.cost.bring import Timing, at_loads, read_acceptance, read_timing
 from codraft.cost.curves import DrafterCurve, curves_of
 from codraft.decode.hf.load import engine_versions, resolve_folder, resolved_dtype
 from codraft.engines.launch import launch_files
@@ -52,19 +53,30 @@ class Study:
         )
         self.brought_curves = read_acceptance(Path(spec.acceptance)) if spec.acceptance else None
         self.brought_timing = read_timing(Path(spec.timing)) if spec.timing else None
+        if self.brought_timing is not None:
+            self.brought_timing = at_loads(self.brought_timing, spec.batch or None, spec.context)
+        if self.brought_curves is not None:
+            self.brought_curves = [curve.at(self.depths) for curve in self.brought_curves]
         self.check_names()
 
     def check_names(self) -> None:
-        """Brought AL curves must be of drafters whose drafting can be timed here, unless times are brought too."""
-        if self.brought_curves is None or self.brought_timing is not None:
-            return
+        """What is brought must be of the drafters that the other half is measured with here."""
         known = [spec.name for spec in self.drafter_specs]
-        for curve in self.brought_curves:
-            if curve.name not in known:
-                raise SpecError(
-                    f"{self.spec.acceptance} holds drafter '{curve.name}', which no --drafter names (given: "
-                    f"{', '.join(known)}); give it a --drafter with name={curve.name}, or bring --timing too"
-                )
+        if self.brought_curves is not None and self.brought_timing is None:
+            for curve in self.brought_curves:
+                if curve.name not in known:
+                    raise SpecError(
+                        f"{self.spec.acceptance} holds drafter '{curve.name}', which no --drafter names (given: "
+                        f"{', '.join(known)}); give it a --drafter with name={curve.name}, or bring --timing too"
+                    )
+        if self.brought_timing is not None and self.brought_curves is None:
+            timed = {name for point in self.brought_timing.points for name in point.t_draft_s}
+            for name in known:
+                if timed and name not in timed:
+                    raise SpecError(
+                        f"{self.spec.timing} has no drafting time of '{name}' (timed: {', '.join(sorted(timed))}); add "
+                        f"it, or give the --drafter the name= that it has there"
+                    )
 
     def run(self) -> DecisionRecord:
         """All parts, in order; returns the decision."""
@@ -74,7 +86,15 @@ class Study:
         write_study(self.spec, self.folder / "study.toml")
         self.keep_brought()
         evidence = self.evidence()
-        rests_on = {**evidence.hashes, "confirm_prompts": self.spec.confirm_prompts}
+        rests_on = {
+            **evidence.hashes,
+            "codraft": __version__,
+            "target": [self.spec.target, fingerprint(self.resolved)],
+            "drafters": evidence.infos,
+            "loads": [self.spec.batch, self.spec.context],
+            "depths": self.depths,
+            "confirm_prompts": self.spec.confirm_prompts,
+        }
         decision = self.store.cached(
             "decision", DecisionRecord, rests_on, lambda: make_decision(evidence, self.spec.confirm_prompts)
         )
@@ -132,10 +152,10 @@ class Study:
         place = record.provenance.machine
         basis = {
             "engine": "torch",
-            "machine": f"{place['cpu']}, {place['cores']} cores, {place['device']}",
+            "machine": machine_words(place),
             **self.dtype_note(record.provenance.dtype),
         }
-        return Timing(points=record.points, ragged=record.ragged, basis=basis)
+        return Timing(points=record.points, ragged=record.ragged, basis=basis, device=place["device"])
 
     def named(self, curves: list[DrafterCurve]) -> list[DrafterInfo]:
         """Drafters of brought curves, as far as their names tell."""
@@ -239,7 +259,10 @@ class Study:
         return {"dtype": f"{used}, since this CPU has no fast {own}; plain decoding in {own} may still be faster"}
 
 
+CHECKPOINT = (".json", ".safetensors", ".bin", ".jinja", ".txt", ".model")
+
+
 def fingerprint(folder: Path) -> str:
     """Hash of names, sizes and times of a checkpoint's files: cheap, and it moves when they do."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin", ".jinja"))
+    files = sorted(path for path in folder.iterdir() if path.suffix in CHECKPOINT)
     return sha256_text(repr([(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]))[:16]

@@ -16,7 +16,8 @@ CONFIRM_PROMPTS = 6
 class StudySpec:
     """One study. Drafters and prompts are as on the command line; sampling that is not set is as the streams say.
 
-    `context` None is the workload's own typical context. `acceptance` and `timing` are files of the user's own figures,
+    `context` None is the workload's own typical context; with a `timing` of the user's own, an empty `batch` and no
+    `context` are all that it holds. `acceptance` and `timing` are files of the user's own figures,
     which stand in for ours.
     """
 

@@ -26,16 +26,17 @@ class Store:
         """Where a record lies."""
         return self.folder / f"{name}.json"
 
-    def found(self, name: str, kind: type[R], inputs: Any) -> R | None:
-        """The record as it lies there, if it was made from these inputs."""
-        path = self.path(name)
-        if not path.exists():
-            return None
+    def read(self, name: str, kind: type[R]) -> R | None:
+        """The record as it lies there, None where there is none that can be read."""
         try:
-            record = read_record(path, kind)
+            return read_record(self.path(name), kind) if self.path(name).exists() else None
         except SpecError:
             return None
-        return record if record.provenance.input_hashes.get("inputs") == hash_of(inputs) else None
+
+    def found(self, name: str, kind: type[R], inputs: Any) -> R | None:
+        """The record as it lies there, if it was made from these inputs."""
+        record = self.read(name, kind)
+        return record if record and record.provenance.input_hashes.get("inputs") == hash_of(inputs) else None
 
     def cached(self, name: str, kind: type[R], inputs: Any, make: Callable[[], R]) -> R:
         """The record: read where its inputs are unchanged, else made, stamped with their hash and written."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from codraft.core.provenance import machine, provenance
@@ -9,7 +10,7 @@ from codraft.core.record import hash_of
 from codraft.core.schema import TimingRecord
 from codraft.decode.hf.load import device_label, engine_versions
 from codraft.measure.kernels import time_kernels
-from codraft.measure.steps import texts_of, time_steps, typical_context
+from codraft.measure.steps import largest_context, texts_of, time_steps, typical_context
 from codraft.replay.job import Workbench
 from codraft.study.store import Store
 
@@ -31,21 +32,31 @@ class Timings:
 
     def loads(self, bench: Workbench) -> list[tuple[int, int]]:
         """Every (B, S)."""
-        contexts = self.contexts or [typical_context(bench.streams.measurable)]
+        contexts = self.contexts
+        if contexts is None:
+            typical = typical_context(bench.streams.measurable)
+            most = largest_context(bench.window, self.depths, self.rounds)
+            contexts = [typical if most is None else min(typical, most)]
         return [(B, S) for S in contexts for B in self.batches]
+
+    def load_key(self, inputs: Mapping[str, Any], B: int, S: int) -> dict[str, Any]:
+        """What the step times at one (B, S) depend on."""
+        where = {"B": B, "S": S, "depths": self.depths}
+        return {"inputs": inputs, "rounds": self.rounds, "machine": machine(device_label()), **where}
+
+    def kernels_key(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the kernels depend on: neither drafters nor prompts."""
+        return {"machine": machine(device_label()), **{key: inputs[key] for key in ("target", "dtype", "software")}}
 
     def run(self, bench: Workbench, inputs: Mapping[str, Any], kernels: bool) -> TimingRecord:
         """All of it; each load is a record of its own, so a killed run loses one load at most."""
-        here = {"inputs": inputs, "rounds": self.rounds, "machine": machine(device_label())}
         parts = []
         for B, S in self.loads(bench):
-            key = {**here, "B": B, "S": S, "depths": self.depths}
-            parts.append(
-                self.store.cached(f"timing-b{B}-s{S}", TimingRecord, key, lambda B=B, S=S: self.load(bench, B, S))  # type: ignore[misc]
-            )
+            key = self.load_key(inputs, B, S)
+            parts.append(self.store.cached(f"timing-b{B}-s{S}", TimingRecord, key, partial(self.load, bench, B, S)))
         if kernels:
-            alone = {"machine": here["machine"], **{key: inputs[key] for key in ("target", "dtype", "software")}}
-            parts.append(self.store.cached("kernels", TimingRecord, alone, lambda: self.kernels(bench)))
+            key = self.kernels_key(inputs)
+            parts.append(self.store.cached("kernels", TimingRecord, key, lambda: self.kernels(bench)))
         return self.store.cached("timing", TimingRecord, [hash_of(part) for part in parts], lambda: joined(parts))
 
     def load(self, bench: Workbench, B: int, S: int) -> TimingRecord:
@@ -61,6 +72,7 @@ class Timings:
                 S=S,
                 depths=self.depths,
                 rounds=self.rounds,
+                window=bench.window,
                 progress=progress,
             )
         return replace(self.empty(bench), points=points)
@@ -83,8 +95,7 @@ class Timings:
                 seeds=(bench.sampling.seed,),
             ),
             target=bench.job.target,
-            # Rows of a batch are padded to the longest in our own loop.
-            ragged="padded",
+            ragged=bench.target.ragged,
             points=[],
         )
 

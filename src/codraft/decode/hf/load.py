@@ -227,4 +227,9 @@ def engine_versions() -> dict[str, str]:
     import torch
     import transformers
 
-    return {"name": "torch", "torch": torch.__version__, "transformers": transformers.__version__}
+    return {
+        "name": "torch",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": str(torch.get_num_threads()),
+    }

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from codraft.core.errors import CapabilityError
+from codraft.core.schema import Ragged
 from codraft.decode.hf.cache import SlotCache, Snapshot, SnapshotCache, windows_of
 from codraft.decode.hf.load import WINDOW_KEY, eos_ids_of
 from codraft.decode.target import Cache, PassOutput, Tap
@@ -24,7 +25,9 @@ TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.float16: 0.05, torc
 
 
 FFN_NAMES = ("mlp", "feed_forward", "ffn", "block_sparse_moe", "moe")
-ATTENTION_NAMES = ("self_attn", "attn", "attention", "linear_attn", "mixer", "mamba")
+# GPT-2 and its kin call a linear layer Conv1D.
+LINEAR_NAMES = ("Linear", "Conv1D")
+ATTENTION_NAMES = ("self_attn", "self_attention", "attn", "attention", "linear_attn", "mixer", "mamba")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,21 +281,37 @@ class HFModel:
         decoder = self.model.get_decoder()
         return next((getattr(decoder, n) for n in ("layers", "h", "blocks") if hasattr(decoder, n)), None)
 
-    def modules_by_kind(self) -> dict[str, list[Any]]:
-        """The modules of all layers that are `ffn`, `attention` (whole), and `projections` (its linear layers)."""
+    def modules_by_kind(self) -> dict[str, list[Any]] | None:
+        """The modules that are `ffn`, `attention` (whole), `projections` (its linear layers), and the `head`.
+
+        None where a layer's parts go by names we do not know: an unmatched part would pass for no work at all.
+        """
         layers = list(self._layers() or ())
         ffn = [child for layer in layers for name, child in layer.named_children() if name in FFN_NAMES]
         attention = [child for layer in layers for name, child in layer.named_children() if name in ATTENTION_NAMES]
-        linear = [module for child in attention for module in child.modules() if isinstance(module, torch.nn.Linear)]
-        return {"ffn": ffn, "attention": attention, "projections": linear}
+        linear = [m for child in attention for m in child.modules() if type(m).__name__ in LINEAR_NAMES]
+        head = self.model.get_output_embeddings()
+        if not layers or len(ffn) != len(layers) or len(attention) != len(layers) or not linear or head is None:
+            return None
+        return {"ffn": ffn, "attention": attention, "projections": linear, "head": [head]}
 
     def linear_shapes(self) -> list[tuple[str, int, int]]:
         """(name, out, in) of every distinct linear layer, in the order of a pass."""
         shapes: dict[tuple[int, int], str] = {}
         for path, module in self.model.named_modules():
-            if isinstance(module, torch.nn.Linear):
-                shapes.setdefault((module.out_features, module.in_features), path.rpartition(".")[2])
+            if type(module).__name__ not in LINEAR_NAMES:
+                continue
+            # A Conv1D keeps its weight the other way round.
+            n, k = module.weight.shape if isinstance(module, torch.nn.Linear) else reversed(module.weight.shape)
+            name = path.rpartition(".")[2]
+            taken = name in shapes.values() and (n, k) not in shapes
+            shapes.setdefault((n, k), f"{name} {n}x{k}" if taken else name)
         return [(name, n, k) for (n, k), name in shapes.items()]
+
+    @property
+    def ragged(self) -> Ragged:
+        """What a pass over rows of unequal length costs: slots pad them to the longest, snapshots run one by one."""
+        return "packed" if self._windows is None else "padded"
 
     def attention_shape(self) -> AttentionShape | None:
         """Heads of one layer, None where the config does not name them."""

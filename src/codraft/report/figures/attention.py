@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from codraft.core.constants import ARTICLE_TILE
 from codraft.core.schema import AttentionPoint, TimingPoint
 from codraft.report.blocks import Choice, Figure, Json, Key, Num, Panel, Prose, Row, Table, absent, key, number
 from codraft.report.figures.common import MARKS, SEQUENCE, line
@@ -9,7 +10,6 @@ from codraft.report.study import Book, field
 from codraft.report.words import EN_DASH, count, figures, flops, listing, load, percent, rate_unit, seconds, time_unit
 
 # Query rows of the article's attention kernel [NVIDIA26]; what this machine's kernel takes is not recorded.
-ARTICLE_TILE = 128
 
 
 def attention_figure(book: Book) -> Figure | None:

@@ -187,10 +187,11 @@ def split(a: Ends, b: Ends) -> list[tuple[Ends, Ends]]:
 
 def cost_hover(book: Book, i: int, c: Candidate) -> list[str]:
     """What a point of the dashed line says."""
-    parts = f"T_verif {seconds(c.t_verif_s)} + T_draft {seconds(c.t_draft_s)} + T_sys {seconds(c.t_sys_s)}"
+    named = (("T_verif", c.t_verif_s), ("T_draft", c.t_draft_s), ("T_sys", c.t_sys_s))
+    parts = " + ".join(f"{name} {seconds(value)}" for name, value in named if value is not None)
     return [
         f"{c.drafter}, D = {c.D} tokens: break-even AL {ratio(c.break_even_AL)} tokens per step",
-        f"T_step {seconds(c.t_step_s)} = {parts}",
+        f"T_step {seconds(c.t_step_s)}{' = ' + parts if parts else ''}",
         f"plain step {seconds(book.points[i].plain['t_step_s'])}" if "t_step_s" in book.points[i].plain else "",
         book.candidate_source(i, c, "break_even_AL"),
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from codraft.core.constants import ARTICLE_DEPTHS, ARTICLE_WIDTH
 from codraft.core.schema import GemmPoint
 from codraft.report.blocks import Figure, Json, Key, Num, Panel, Prose, Row, Table, key, number
 from codraft.report.figures.common import MARKS, SEQUENCE, dots, line, rule
@@ -9,8 +10,6 @@ from codraft.report.study import Book, field
 from codraft.report.words import EN_DASH, count, figures, flops, rate_unit, seconds, time_unit
 
 # The layer and the draft lengths of the article's third figure [NVIDIA26].
-ARTICLE_WIDTH = 6144
-ARTICLE_DEPTHS = (0, 1, 3, 7, 15)
 NEAR_PEAK = 0.8
 Points = list[tuple[int, GemmPoint]]
 
