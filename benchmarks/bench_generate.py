@@ -112,7 +112,8 @@ def main() -> int:
     parts = sys.argv[1:] or ["plain", *LEAST_GAIN]
     model, card, codec = load()
     everything = load_prompts(["demo"]).conversations
-    mixed = [codec.prompt_ids(c.opening, c.where) for c in everything[:8]]
+    # One prompt of each category.
+    mixed = [codec.prompt_ids(c.opening, c.where) for c in everything if c.id.endswith("-1")]
     # Edits of given code: the answer repeats the prompt. (Plain "repeat this" prompts do not: this model stops early.)
     edits = [c for c in everything if c.category == "code_edit"][:4]
     repetitive = [codec.prompt_ids(c.opening, c.where) for c in edits]
