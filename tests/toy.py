@@ -1,6 +1,6 @@
 """Toy targets and adversarial drafters: exact, in float64, small enough to enumerate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -82,6 +82,9 @@ class ToyTarget:
         features = {tap: [torch.tensor(row, dtype=torch.float64)[:, None] for row in tokens] for tap in taps}
         return PassOutput(logits, features)
 
+    def device_bytes(self, B: int, S: int) -> int:
+        return 100 + B * S
+
 
 Rule = Callable[[list[int], int, int], list[int]]
 
@@ -130,6 +133,9 @@ class RuleDrafter:
 
     def keep(self, rows: Sequence[int]) -> None:
         self.histories = [self.histories[row] for row in rows]
+
+    def device_bytes(self, B: int, S: int) -> int:
+        return 0
 
 
 class SamplingDrafter:
@@ -187,6 +193,19 @@ class SamplingDrafter:
     def keep(self, rows: Sequence[int]) -> None:
         for name in ("histories", "streams", "starts"):
             setattr(self, name, [getattr(self, name)[row] for row in rows])
+
+    def device_bytes(self, B: int, S: int) -> int:
+        return 0
+
+
+def follower(vocab_size: int, after: Mapping[int, int]) -> ToyTarget:
+    """A toy whose greedy text goes from token to token as told."""
+    target = ToyTarget(vocab_size)
+    target.last_VV.zero_()
+    target.before_VV.zero_()
+    for token, following in after.items():
+        target.last_VV[token, following] = 9.0
+    return target
 
 
 def greedy_text(target: ToyTarget, prompt: Sequence[int], length: int) -> list[int]:

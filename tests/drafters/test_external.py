@@ -138,15 +138,15 @@ def same_steps(live: list[tuple[int, int, int, bool]], log: Any) -> bool:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM])
-@pytest.mark.parametrize("vocab_size", [V, V + 16, V - 5])
-@pytest.mark.parametrize("B", [1, 4])
+@pytest.mark.parametrize(("vocab_size", "B"), [(V, 1), (V, 4), (V + 16, 1), (V - 5, 4)])
 def test_replay_takes_the_very_steps_of_live_decoding(sampling: Sampling, vocab_size: int, B: int) -> None:
-    """Greedy drafts, every D, also with an embedding padded beyond the target's, or short of it."""
-    streams = plain_streams(sampling, 8, asked=14, tail=6)
+    """Greedy drafts, also with an embedding padded beyond the target's, or short of it."""
+    streams = plain_streams(sampling, 6, asked=14, tail=6)
+    depths = (1, 2, 4, 6) if vocab_size == V else (2, 6)
     drafter = drafter_of(nearly(TARGET, 1, 0.25, vocab_size=vocab_size), "greedy", sampling)
-    logs = replay(None, drafter, streams, sampling, TARGET.eos_ids, range(1, 7))
-    assert Acceptance.pool([Acceptance.from_log(log, 6) for log in logs.by_depth[6]]).accepted > 0
-    for D in range(1, 7):
+    logs = replay(None, drafter, streams, sampling, TARGET.eos_ids, depths)
+    assert sum(int(log.accepted_N.sum()) for log in logs.by_depth[6]) > 0
+    for D in depths:
         for start in range(0, len(streams), B):
             requests = [s.request(s.asked) for s in streams[start : start + B]]
             for i, stream in enumerate(decode(TARGET, drafter, requests, sampling, D), start=start):

@@ -1,17 +1,27 @@
 """From step logs to AL(D): pooling, domains, drawn drafts, and streams that cannot be what they claim."""
 
+import itertools
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from codraft.core.acceptance import StepLog
 from codraft.core.errors import SpecError
-from codraft.core.spec import NgramSpec, Sampling
-from codraft.decode.drafter import Unrolled
+from codraft.core.spec import NgramSpec, Sampling, SuffixSpec
+from codraft.decode.drafter import Request, Unrolled
+from codraft.decode.loop import decode
 from codraft.drafters.ngram import NgramDrafter
+from codraft.drafters.suffix import SuffixDrafter
 from codraft.replay.measure import Logs, acceptance_probability, check_possible, curve, live, replay, result
 from codraft.replay.streams import TokenStream
 
-from tests.toy import SamplingDrafter, ToyTarget
+from tests.drafters.suffixes import paths
+from tests.toy import EOS, SamplingDrafter, ToyTarget
+
+DEPTHS = [1, 2, 3, 6]
+MAX_D = max(DEPTHS)
 
 
 def stream(
@@ -55,7 +65,7 @@ def test_the_prompts_of_one_conversation_are_resampled_together() -> None:
     """Two conversations of two turns each: the interval comes from two draws, not four."""
     streams = [stream(i, "ab"[i // 2], None, 5, [1] * 20, 12) for i in range(4)]
     logs = Logs({1: [StepLog.of([(0, 1, i // 2, False)]) for i in range(4)]}, False)
-    point = curve(logs, streams)[0]
+    point = curve(logs.by_depth, streams)[0]
     assert point.AL == 1.5
     assert point.AL_ci95 == (1.0, 2.0)
 
@@ -85,22 +95,137 @@ def test_streams_drawn_with_other_settings_are_refused() -> None:
 def test_replay_without_a_step_gives_an_empty_curve() -> None:
     drafter = NgramDrafter(NgramSpec())
     logs = replay(None, drafter, [stream(0, "a", None, 3, [1], 1)], Sampling(), frozenset(), [1, 2])
-    assert curve(logs, [stream(0, "a", None, 3, [1], 1)]) == []
+    assert curve(logs.by_depth, [stream(0, "a", None, 3, [1], 1)]) == []
+
+
+def plain_streams(target: ToyTarget, sampling: Sampling, limits: Sequence[int]) -> list[TokenStream]:
+    """What the target writes for some prompts, MAX_D tokens longer than each limit."""
+    prompts = [[(i + j * j) % target.vocab_size for j in range(1 + i % 7)] for i in range(len(limits))]
+    return [
+        TokenStream(
+            index=i,
+            conversation=str(i),
+            turn=0,
+            category=None,
+            prompt_ids=prompt,
+            output_ids=decode(target, None, [Request(i, prompt, limit + MAX_D)], sampling, 0)[0].text_ids,
+            asked=limit,
+        )
+        for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+    ]
+
+
+def rows(log: StepLog) -> list[tuple[int, int, int, bool]]:
+    """(anchor, drafted, accepted, cut) of every step."""
+    columns = zip(log.anchor_N, log.drafted_N, log.accepted_N, log.cut_N, strict=True)
+    return [(int(p), int(k), int(a), bool(c)) for p, k, a, c in columns]
+
+
+def all_rows(by_depth: Mapping[int, list[StepLog]]) -> dict[int, list[list[tuple[int, int, int, bool]]]]:
+    """The steps of every stream at every D."""
+    return {D: [rows(log) for log in logs] for D, logs in by_depth.items()}
 
 
 def test_live_mode_counts_the_same_as_replay() -> None:
     target = ToyTarget(5, seed=4, eos=False)
-    from codraft.decode.drafter import Request
-    from codraft.decode.loop import decode
-
-    streams = []
-    for i in range(5):
-        text = decode(target, None, [Request(i, [1, 2], 15)], Sampling(), 0)[0].text_ids
-        streams.append(
-            TokenStream(
-                index=i, conversation=str(i), turn=0, category=None, prompt_ids=[1, 2], output_ids=text, asked=12
-            )
-        )
+    streams = plain_streams(target, Sampling(), [12] * 5)
     drafter = NgramDrafter(NgramSpec(n_min=1, n_max=2))
-    replayed = curve(replay(None, drafter, streams, Sampling(), frozenset(), [1, 3]), streams)
-    assert curve(live(target, drafter, streams, Sampling(), [1, 3], 2), streams) == replayed
+    replayed = replay(None, drafter, streams, Sampling(), frozenset(), [1, 3])
+    decoded = live(target, drafter, streams, Sampling(), [1, 3], 2)
+    assert all_rows(decoded.by_depth) == all_rows(replayed.by_depth)
+    assert curve(decoded.by_depth, streams) == curve(replayed.by_depth, streams)
+
+
+SUFFIXES = [
+    SuffixSpec(),
+    SuffixSpec(max_cached_requests=0, max_spec_factor=3.0),
+    SuffixSpec(max_cached_requests=2, max_tree_depth=5, max_spec_factor=2.0),
+    SuffixSpec(min_token_prob=0.4, max_spec_factor=4.0, max_tree_depth=9),
+]
+SAMPLINGS = [Sampling(), Sampling(temperature=0.5, seed=3)]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("spec", SUFFIXES, ids=["default", "no memory", "small", "wide"])
+def test_a_drafter_that_remembers_takes_the_very_steps_of_live_decoding(spec: SuffixSpec, sampling: Sampling) -> None:
+    """One stream after the other, for every D: limits of all lengths, ends by EOS, and an EOS in the tail."""
+    accepted = cut = tails = 0
+    for seed in (10, 12, 18):
+        target = ToyTarget(5, seed=seed, scale=1.5)
+        limits = [17, 2, 9, 25, 3, 30, 12, 17, 4, 40, 5, 6, 7, 23, 31]
+        streams = [s for s in plain_streams(target, sampling, limits) if s.num_anchors() > 0]
+        replayed = replay(None, SuffixDrafter(spec), streams, sampling, target.eos_ids, DEPTHS)
+        decoded = live(target, SuffixDrafter(spec), streams, sampling, DEPTHS, 1)
+        assert all_rows(replayed.by_depth) == all_rows(decoded.by_depth)
+        logs = [log for D in DEPTHS for log in replayed.by_depth[D]]
+        accepted += sum(int(log.accepted_N.sum()) for log in logs)
+        cut += sum(int(log.cut_N.sum()) for log in logs)
+        tails += sum(EOS in s.output_ids[s.asked :] for s in streams)
+    assert accepted > 100
+    assert cut > 0
+    assert tails > 0
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+def test_the_cold_curve_is_of_a_drafter_that_starts_anew_with_every_stream(sampling: Sampling) -> None:
+    target = ToyTarget(5, seed=12, scale=1.5)
+    streams = [s for s in plain_streams(target, sampling, [17, 9, 25, 30, 16, 8]) if s.num_anchors() > 0]
+    drafter = SuffixDrafter(SuffixSpec(max_spec_factor=2.0))
+    logs = replay(None, drafter, streams, sampling, target.eos_ids, DEPTHS)
+    alone = {
+        D: [decode(target, drafter.fresh(), [s.request(s.asked)], sampling, D)[0].steps for s in streams]
+        for D in DEPTHS
+    }
+    assert logs.cold is not None
+    assert all_rows(logs.cold) == alone
+    assert all_rows(logs.cold) != all_rows(logs.by_depth)
+    found = result(drafter, logs, streams, domains=True)
+    assert found.cold == curve(logs.cold, streams)
+    assert found.curve == curve(logs.by_depth, streams)
+    assert found.domains["context 0..255"].curve == found.curve, "domains are of the warm curve"
+    assert set(found.timings_s) == {"drafter_pass", "walk"}
+
+
+def test_the_cold_pass_is_on_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that moves a second each time it is read: one for each warm pass, one for each warm walk."""
+    ticks = itertools.count()
+    monkeypatch.setattr("codraft.replay.measure.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    streams = [stream(i, "a", None, 3, [1] * 9, 6) for i in range(3)]
+    logs = replay(None, SuffixDrafter(SuffixSpec()), streams, Sampling(), frozenset(), [1, 2])
+    assert logs.timings_s == {"drafter_pass": 3.0, "walk": 3.0}
+
+
+def test_a_drafter_without_a_memory_has_no_cold_curve() -> None:
+    drafter = NgramDrafter(NgramSpec())
+    streams = [stream(0, "a", None, 3, [1] * 9, 6)]
+    logs = replay(None, drafter, streams, Sampling(), frozenset(), [1])
+    assert result(drafter, logs, streams, domains=False).cold is None
+
+
+def test_measuring_leaves_the_drafter_as_it_came() -> None:
+    """And what it came with does not count: every measurement, and live every D, starts from nothing."""
+    target = ToyTarget(5, seed=2, scale=1.5, eos=False)
+    streams = plain_streams(target, Sampling(), [17, 9])
+    drafter = SuffixDrafter(SuffixSpec())
+    drafter.unroll_each([1, 2], [3, 4, 1, 2, 3], [2], 5)
+    before = paths(drafter.memory.tree)
+    for logs, cold in (
+        (
+            replay(None, drafter, streams, Sampling(), frozenset(), DEPTHS),
+            replay(None, drafter.fresh(), streams, Sampling(), frozenset(), DEPTHS),
+        ),
+        (
+            live(target, drafter, streams, Sampling(), DEPTHS, 1),
+            live(target, drafter.fresh(), streams, Sampling(), DEPTHS, 1),
+        ),
+    ):
+        assert all_rows(logs.by_depth) == all_rows(cold.by_depth)
+        assert paths(drafter.memory.tree) == before
+
+
+def test_progress_counts_streams_once() -> None:
+    streams = [stream(i, "a", None, 3, [1] * 9, 6) for i in range(3)]
+    for drafter in (NgramDrafter(NgramSpec()), SuffixDrafter(SuffixSpec())):
+        seen: list[tuple[int, int]] = []
+        replay(None, drafter, streams, Sampling(), frozenset(), [1, 2], lambda done, total: seen.append((done, total)))  # noqa: B023
+        assert seen == [(1, 3), (2, 3), (3, 3)]

@@ -20,6 +20,11 @@ SPECS = st.builds(
     streams=st.none() | st.text(),
     max_new_tokens=st.integers(-(2**63), 2**63 - 1),
     depth=st.lists(st.integers(0, 64), max_size=4),
+    batch=st.lists(st.integers(1, 2**16), max_size=4),
+    context=st.none() | st.lists(st.integers(2, 10**9), max_size=4),
+    kernels=st.booleans(),
+    acceptance=st.none() | st.text(),
+    timing=st.none() | st.text(),
     temperature=st.floats(allow_nan=False),
     seed=st.integers(0, 2**63 - 1),
     skip_long=st.booleans(),
@@ -61,7 +66,8 @@ def test_questions_left_out_have_their_defaults(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text('target = "demo"\ndrafters = ["ngram"]\n', encoding="utf-8")
     spec = read_study(tmp_path / "study.toml")
     assert spec == StudySpec(target="demo", drafters=["ngram"])
-    assert (spec.depth, spec.batch) == (list(range(9)), [1])
+    assert (spec.depth, spec.batch, spec.context) == (list(range(9)), [1], None)
+    assert (spec.kernels, spec.acceptance, spec.timing) == (True, None, None)
 
 
 @pytest.mark.parametrize(
