@@ -123,7 +123,7 @@ def test_an_argument_that_is_not_UTF_8_is_refused(complaint: Complaint) -> None:
         (["tune", "x", "-p", "ok.jsonl", "--streams", "s"], ["either --prompts or --streams"]),
         (["tune", "x", "-D", "0"], ["--depth needs at least one D above 0"]),
         (["tune", "x", "--batch", "1,,2"], ["--batch '1,,2' is not a list"]),
-        (["tune", "x", "--context", "1"], ["--context '1': values must be in 2 and above"]),
+        (["tune", "x", "--context", "0"], ["--context '0': values must be in 1 and above"]),
         (["tune", "x", "--temperature", "-1"], ["temperature must be a number >= 0"]),
         (["tune", "x", "--plan", "--json", "-"], ["--plan makes no record; drop --json"]),
         (["tune", "x", "--acceptance", "none.csv"], ["cannot read none.csv: No such file"]),

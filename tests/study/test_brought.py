@@ -67,6 +67,16 @@ def test_a_decision_follows_the_figures_that_were_brought(
     assert best.speedup == pytest.approx(expected[which])
 
 
+def test_another_codraft_decides_anew(
+    bring: Bring, tmp_path: Path, makes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(bring(AL, STEPS), tmp_path / "s")
+    makes.clear()
+    monkeypatch.setattr("codraft.study.run.__version__", "99")
+    run(bring(AL, STEPS), tmp_path / "s")
+    assert makes == ["decision", "frontier"]
+
+
 def test_a_decision_upon_brought_figures_is_of_the_target_that_was_named(
     bring: Bring, tiny_model_dir: Path, tmp_path: Path
 ) -> None:

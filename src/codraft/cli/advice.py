@@ -37,7 +37,7 @@ def advice_of(
         shape = read_shape(Path(target).expanduser(), tile)
         if shape is None:
             raise SpecError(f"--target {target}: no config.json of a dense transformer there; name a model folder")
-    points, schedule = decide(curves, timing.points, shape, timing.ragged)
+    points, schedule = decide(curves, timing.points, shape, timing.ragged, whole_steps=timing.whole_steps)
     acceptance, times = files
     return DecisionRecord(
         schema=DecisionRecord.SCHEMA,

@@ -16,7 +16,8 @@ def frontier(
     context: Annotated[str | None, Parameter(help="Only these S.")] = None,
     json: o.Json = None,
 ) -> int:
-    """Tokens per second for one user against tokens per second of the machine, over every load and way to run.
+    """Tokens per second for one user against tokens per second of the machine, over every load: the ways to run that
+    no other beats, with and without speculation; `--json` has them all.
 
     A point is on the frontier where no other is better in one and no worse in the other. Needs no model and no torch.
 

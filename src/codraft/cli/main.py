@@ -26,6 +26,7 @@ Usage: codraft VERB [TARGET] [flags]        codraft VERB --help explains a verb
 Start with `codraft tune demo`: it runs on an embedded model and prompts, and ends with a verdict and a report.
 TARGET is a model folder, a hub id or `demo`. Every verb takes --json PATH|- and then writes one record there.
 
+Tables and progress go to stderr, so that stdout holds the record alone.
 Exit codes: 0 done, 1 a stated threshold failed, 2 usage or input error, 3 something is not installed.
 """
 

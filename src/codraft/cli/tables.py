@@ -116,17 +116,19 @@ def print_decision(record: DecisionRecord, folder: Path | None = None) -> None:
             if note in record.basis:
                 console.print(f"  {note}: {record.basis[note]}", markup=False)
         console.print(speedup_table(point))
-        for line in guideline_lines(point.guidelines):
-            console.print(f"[dim]  {escape(line)}[/dim]")
-        console.print(f"\n[bold]Verdict at B = {point.B}, S = {point.S}: {escape(point.verdict)}[/bold]")
+        console.print(f"[bold]Verdict at B = {point.B}, S = {point.S}: {escape(point.verdict)}[/bold]")
         for line in point.warnings:
             console.print(f"  {line}", markup=False)
+        for line in guideline_lines(point.guidelines):
+            console.print(f"[dim]  {escape(line)}[/dim]")
     if len(record.schedule) > 1:
         words = [
             f"up to B = {entry.max_batch}: " + (f"{entry.drafter} with D = {entry.D}" if entry.drafter else "off")
             for entry in record.schedule
         ]
-        console.print(f"\nSchedule by load: {escape('; '.join(words))}")
+        console.print(
+            f"\nSchedule by load: {escape('; '.join(words))}. Loads between take the next higher one's answer."
+        )
     print_confirmation(record)
     if folder is not None:
         console.print(
@@ -137,6 +139,15 @@ def print_decision(record: DecisionRecord, folder: Path | None = None) -> None:
 def basis_words(record: DecisionRecord) -> str:
     """What timed it, and in which dtype."""
     return ", ".join(word for word in (record.basis["machine"], record.provenance.dtype) if word)
+
+
+GUIDELINES = (
+    "fill the linear layers",
+    "fill one attention tile",
+    "fill whole attention tiles",
+    "raise D while it pays",
+    "weigh AL against drafting",
+)
 
 
 def guideline_lines(guidelines: Sequence[Guideline]) -> list[str]:
@@ -157,7 +168,7 @@ def guideline_words(guideline: Guideline, reason: str) -> str:
         else f" (best {guideline.optimum}, loss {guideline.loss:.0%})"
     )
     applies = "applies" if guideline.applies else "does not apply"
-    return f"guideline {guideline.id} {applies}{value}{best}: {reason}"
+    return f"guideline {guideline.id} ({GUIDELINES[guideline.id - 1]}) {applies}{value}{best}: {reason}"
 
 
 def print_frontier(record: FrontierRecord) -> None:
@@ -183,7 +194,7 @@ def print_frontier(record: FrontierRecord) -> None:
 def speedup_table(point: DecisionPoint) -> Table:
     """Every candidate, by drafter and D."""
     table = Table(box=None, pad_edge=False)
-    for name in ("drafter", "D", "AL", "95 %", "break-even AL", "T_step", "speed-up", "95 % "):
+    for name in ("drafter", "D", "AL", "95 %", "tokens/pass", "break-even AL", "T_step", "speed-up", "95 % "):
         table.add_column(name, justify="left" if name == "drafter" else "right")
     order = {name: i for i, name in enumerate(dict.fromkeys(c.drafter for c in point.candidates))}
     for c in sorted(point.candidates, key=lambda c: (order[c.drafter], c.D)):
@@ -193,6 +204,7 @@ def speedup_table(point: DecisionPoint) -> Table:
             str(c.D),
             f"{c.AL:.2f}",
             interval(c.AL_ci95),
+            f"{c.x:.2f}",
             f"{c.break_even_AL:.2f}",
             milliseconds(c.t_step_s),
             f"{c.speedup:.2f}",
@@ -206,6 +218,8 @@ def print_confirmation(record: DecisionRecord) -> None:
     """Measured beside predicted."""
     c = record.confirmation
     if c is None:
+        if record.points:
+            console.print("\nNot confirmed by generating: that needs AL and step times measured here, at B = 1.")
         return
     console.print(
         f"\nConfirmed by generating {c.num_pairs} answers with {c.drafter} at D = {c.D} and plain, in turn: measured "

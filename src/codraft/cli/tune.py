@@ -59,8 +59,10 @@ def tune(
     """Which drafter and which D to run for a target at every load, or "off".
 
     Measures AL(D) by replay and the step times on this machine, predicts every (drafter, D), names the best, and
-    confirms it by generating with it and without. The study folder then holds every record, `report.html`, and
-    `launch/` for vLLM, SGLang and TensorRT-LLM. Run the same command again and finished parts are used again.
+    confirms it at B = 1 by generating with it and without. Drafters are by default ngram and suffix, and for `demo`
+    also the target's own first 8 layers (external:demo,layers=8), a yardstick that no engine serves. The study folder
+    then holds every record, `report.html`, and `launch/` for vLLM, SGLang and TensorRT-LLM. Run the same command again
+    and finished parts are used again.
 
         codraft tune demo
         codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 --batch 1,4,16 -o my-study
@@ -79,7 +81,7 @@ def tune(
         depths = sorted({0, *(point.D for curve in read_acceptance(acceptance) for point in curve.points)})
     default_batch = "1,4" if target == "demo" else "1"
     batches = [] if timing and batch is None else parse_list(batch or default_batch, "--batch", lowest=1)
-    contexts = None if context is None else parse_list(context, "--context", lowest=2)
+    contexts = None if context is None else parse_list(context, "--context", lowest=1)
     for name, value in (
         ("--rounds", rounds),
         ("--confirm-prompts", confirm_prompts),

@@ -21,24 +21,34 @@ from codraft.cost.curves import CurveAt, DrafterCurve, curves_of, full_drafts
 
 ACCEPTANCE_COLUMNS = ("drafter", "D", "AL", "AL_low", "AL_high", "domain")
 TIMING_COLUMNS = ("B", "S", "D", "t_verif_s", "t_sys_s", "t_step_s", "drafter", "t_draft_s")
+SHARES = frozenset({"ffn", "projections", "attention", "other"})
 MOST_SEQUENCES, LONGEST_CONTEXT = 2**16, 10**9
 DRAFTING_INSIDE = "the step times name no drafter: drafting is taken to be in them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Step times with what they rest on; `device` is None where nobody told."""
+    """Step times with what they rest on; `device` is None where nobody told.
+
+    `whole_steps` of a drafter by (B, S, D, name) are averages over its real steps, short drafts included already.
+    """
 
     points: list[TimingPoint]
     ragged: Ragged
     basis: dict[str, str]
     device: str | None = None
+    whole_steps: Mapping[tuple[int, int, int, str], float] = field(default_factory=dict)
 
 
 def read_acceptance(path: Path) -> list[DrafterCurve]:
     """AL curves of a record or of a CSV."""
     if not is_csv(path):
         results = read_record(path, AcceptanceRecord).results
+        names = [result.drafter.name for result in results]
+        if not names or len(set(names)) < len(names):
+            raise SpecError(
+                f"{path} must hold every drafter once, and at least one; it holds: {', '.join(names) or 'none'}"
+            )
         for result in results:
             check_result(path, result)
         return curves_of(results)
@@ -66,7 +76,7 @@ def read_timing(path: Path) -> Timing:
     """Step times of a record or of a CSV, with a word where they hold no drafting times."""
     timing = table_timing(path) if is_csv(path) else record_timing(path)
     check_points(path, timing.points)
-    if any(point.t_draft_s for point in timing.points):
+    if timing.whole_steps or any(point.t_draft_s for point in timing.points):
         return timing
     return replace(timing, basis={**timing.basis, "drafting": DRAFTING_INSIDE})
 
@@ -109,7 +119,9 @@ def table_timing(path: Path) -> Timing:
                 f"{path}: B = {B}, S = {S} has D = {D} but no row with D = 0; plain decoding is the measure"
             )
     points = [cell.point(*load, path) for load, cell in sorted(cells.items())]
-    return Timing(points=points, ragged="packed", basis={"engine": "your own figures", "machine": str(path)})
+    whole_steps = {(*load, name): t for load, cell in cells.items() for name, t in cell.steps.items() if load[2] > 0}
+    basis = {"engine": "your own figures", "machine": str(path)}
+    return Timing(points=points, ragged="packed", basis=basis, whole_steps=whole_steps)
 
 
 @dataclass(slots=True)
@@ -145,17 +157,16 @@ class Cell:
             raise SpecError(f"{where}: another row of the same B, S and D gives {into[name]}, this one {value}")
 
     def point(self, B: int, S: int, D: int, path: Path) -> TimingPoint:
-        """One timing point; a drafter's whole step is kept as drafting time on top of what all share."""
+        """One timing point; where only drafters' whole steps are given, the quickest stands for the pass."""
         if not self.times and self.steps:
             self.times["verif"] = min(self.steps.values())
         base = self.times["verif"] + self.times.get("sys", 0.0)
         for name, t in self.steps.items() if D > 0 else ():
-            if name in self.draft or t < base * (1 - 1e-9):
+            if name in self.draft:
                 raise SpecError(
                     f"{path}: B = {B}, S = {S}, D = {D}: t_step_s of '{name}' is {t:g}, and other rows give "
-                    f"{base + self.draft.get(name, 0.0):g}; keep one of the two"
+                    f"{base + self.draft[name]:g}; keep one of the two"
                 )
-        draft = {**self.draft, **{name: max(0.0, t - base) for name, t in self.steps.items()}}
         return TimingPoint(
             B=B,
             S=S,
@@ -163,7 +174,7 @@ class Cell:
             x=B * (1 + D),
             t_verif_s=self.times["verif"],
             t_sys_s=self.times.get("sys", 0.0),
-            t_draft_s=draft if D > 0 else {},
+            t_draft_s=self.draft if D > 0 else {},
             num_samples=1,
             p10=self.times["verif"],
             p90=self.times["verif"],
@@ -191,6 +202,10 @@ def check_points(path: Path, points: Sequence[TimingPoint]) -> None:
     if not points:
         raise SpecError(f"{path} holds no step times; give at least D = 0 and one D above it")
     for p in points:
+        if p.shares is not None and not p.shares.keys() >= SHARES:
+            raise SpecError(
+                f"{path}: shares at D = {p.D} must name {', '.join(sorted(SHARES))}; drop them or time again"
+            )
         if p.t_verif_s <= 0 or min(p.t_sys_s, *p.t_draft_s.values(), 0.0) < 0 or not 1 <= p.B <= MOST_SEQUENCES:
             raise SpecError(
                 f"{path}: B = {p.B}, S = {p.S}, D = {p.D}: B must be in 1..{MOST_SEQUENCES}, t_verif_s above 0, "

@@ -20,16 +20,28 @@ def build(spec: DrafterSpec, vocab_size: int, target_folder: Path, sampling: Sam
     return build_external(spec, vocab_size, target_folder, sampling, dtype)
 
 
+def check_spec(spec: DrafterSpec, sampling: Sampling) -> None:
+    """Refuse what flags and config files alone show to be impossible."""
+    if not isinstance(spec, ExternalSpec):
+        return
+    if spec.draft == "sample" and sampling.greedy:
+        raise SpecError(
+            f"drafter '{spec.name}': draft=sample needs --temperature above 0; greedy drafts fit greedy decoding"
+        )
+    if spec.layers is not None:
+        from codraft.decode.hf.load import keep_layers, read_config, resolve_folder
+
+        config = read_config(resolve_folder(spec.path), spec.path)
+        keep_layers(config.get_text_config(decoder=True), spec.layers, spec.path)
+
+
 def build_external(
     spec: ExternalSpec, vocab_size: int, target_folder: Path, sampling: Sampling, dtype: str
 ) -> ExternalDrafter:
     """Load the drafter model and hold its vocabulary against the target's."""
     from codraft.decode.hf.load import load_model, resolve_folder
 
-    if spec.draft == "sample" and sampling.greedy:
-        raise SpecError(
-            f"drafter '{spec.name}': draft=sample needs --temperature above 0; greedy drafts fit greedy decoding"
-        )
+    check_spec(spec, sampling)
     folder = resolve_folder(spec.path)
     compared = check_vocabulary(spec.name, folder, target_folder)
     model = load_model(spec.path, dtype, layers=spec.layers)

@@ -56,6 +56,7 @@ def make_decision(evidence: Evidence, confirm_prompts: int) -> DecisionRecord:
         read_shape(evidence.folder, tile),
         timing.ragged,
         (lambda name, B, S: drafters[name].device_bytes(B, S)) if drafters else unknown_bytes,
+        timing.whole_steps,
     )
     alone = next((point for point in points if point.B == 1), None)
     front = alone.candidates[0] if alone and alone.candidates else None

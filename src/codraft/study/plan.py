@@ -1,7 +1,7 @@
 """What a study would do and roughly for how long, before it does it.
 
 Estimates rest on the size of the weights and one probe of this machine's memory, or on the study's own timing record
-where there is one. They are good to about a factor of two.
+where there is one. They are rough.
 """
 
 import time
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from codraft.core.schema import AcceptanceRecord, TimingRecord
+from codraft.core.schema import AcceptanceRecord, DecisionRecord, TimingRecord
 from codraft.core.spec import ExternalSpec
-from codraft.decode.hf.load import resolve_folder
+from codraft.decode.hf.load import load_card, resolve_folder, shortest_window
 from codraft.replay.prompts import load_prompts
 from codraft.study.run import Study
 from codraft.study.spec import NEW_TOKENS
@@ -40,16 +40,16 @@ class PlanRow:
 def make_plan(study: Study) -> list[PlanRow]:
     """Every part of a study in order."""
     spec = study.spec
-    study.resolved = resolve_folder(spec.target)
+    inputs = study.check()
     brought = (spec.acceptance is not None, spec.timing is not None)
     if all(brought):
         return [PlanRow(part="decision", what="from the figures you bring", done=False, seconds=0.1)]
-    inputs = study.inputs()
     pass_s = plain_pass_s(study)
     rows: list[PlanRow] = []
     streams, tokens = workload(study)
     if not spec.streams:
-        written = any(study.folder.glob("streams-*.jsonl"))
+        models = [path for d in study.drafter_specs for path in d.model_paths()]
+        written = study.streams_path(inputs, shortest_window(load_card(spec.target), models)).exists()
         seconds = tokens / 8 * WIDE_PASS * pass_s
         rows.append(PlanRow(part="streams", what=f"{streams} answers, {tokens} tokens", done=written, seconds=seconds))
     if not brought[0]:
@@ -64,7 +64,9 @@ def make_plan(study: Study) -> list[PlanRow]:
     if not brought[1]:
         rows += timing_rows(study, inputs, pass_s)
     front = not any(brought) and 1 in spec.batch
-    decided = study.store.path("decision").exists() and all(row.done for row in rows)
+    decision = study.store.read("decision", DecisionRecord)
+    pairs = decision.confirmation.num_pairs if decision and decision.confirmation else spec.confirm_prompts
+    decided = decision is not None and pairs == min(spec.confirm_prompts, streams) and all(row.done for row in rows)
     rows.append(
         PlanRow(
             part="decision",

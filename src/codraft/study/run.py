@@ -4,6 +4,7 @@ Streams lie beside the records, named by the hash of what they were written from
 step times) stands in for the half that would have been measured.
 """
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -16,11 +17,13 @@ from codraft.core.files import atomic_write, check_writable, sha256_file, sha256
 from codraft.core.provenance import machine_words
 from codraft.core.record import hash_of
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, DrafterInfo, FrontierRecord, TimingRecord
-from codraft.core.spec import MECHANISMS, check_depth, options_of, parse_drafters
+from codraft.core.spec import MECHANISMS, Sampling, check_depth, options_of, parse_drafters
 from codraft.cost.bring import Timing, at_loads, read_acceptance, read_timing
 from codraft.cost.curves import DrafterCurve, curves_of
-from codraft.decode.hf.load import engine_versions, resolve_folder, resolved_dtype
+from codraft.decode.hf.load import engine_versions, load_card, resolve_folder, resolved_dtype, shortest_window
+from codraft.drafters.registry import check_spec
 from codraft.engines.launch import launch_files
+from codraft.measure.steps import largest_context
 from codraft.models.shape import checkpoint_dtype
 from codraft.replay.job import AcceptJob, Ui, Workbench, measure
 from codraft.replay.prompts import load_prompts
@@ -80,12 +83,15 @@ class Study:
 
     def run(self) -> DecisionRecord:
         """All parts, in order; returns the decision."""
-        check_writable(self.folder / "study.toml")
-        self.resolved = resolve_folder(self.spec.target)
+        for name in ("study.toml", "records/decision.json", "launch/vllm.sh", "report.html"):
+            check_writable(self.folder / name)
+        inputs = self.check()
+        for left in self.folder.rglob(".*.part"):
+            left.unlink(missing_ok=True)
         self.announce_changes()
         write_study(self.spec, self.folder / "study.toml")
         self.keep_brought()
-        evidence = self.evidence()
+        evidence = self.evidence(inputs)
         rests_on = {
             **evidence.hashes,
             "codraft": __version__,
@@ -112,11 +118,27 @@ class Study:
                 with atomic_write(brought_copy(self.folder, kind, Path(path))) as handle:
                     handle.write(text)
 
-    def evidence(self) -> Evidence:
+    def check(self) -> dict[str, Any]:
+        """Refuse what config files alone show to be impossible, before anything is written; returns the inputs."""
+        self.resolved = resolve_folder(self.spec.target)
+        if self.brought_curves is not None and self.brought_timing is not None:
+            return {}
+        for drafter in self.drafter_specs:
+            check_spec(drafter, self.sampling or Sampling())
+        inputs = self.inputs()
+        if self.brought_timing is None:
+            window = shortest_window(
+                load_card(self.spec.target), [path for d in self.drafter_specs for path in d.model_paths()]
+            )
+            most = largest_context(window, self.timings.depths, self.spec.rounds)
+            if most is not None and max(self.spec.context or [0]) > most:
+                raise SpecError(f"--context {max(self.spec.context or [0])}: at most {most} tokens fit the window")
+        return inputs
+
+    def evidence(self, inputs: dict[str, Any]) -> Evidence:
         """AL curves and step times, measured or brought."""
         spec = self.spec
         measured = self.brought_curves is None or self.brought_timing is None
-        inputs = self.inputs() if measured else {}
         bench = self.workbench(inputs) if measured else None
         curves: list[DrafterCurve]
         if self.brought_curves is None:
@@ -225,11 +247,21 @@ class Study:
             return Workbench(job, self.ui)
         bench = Workbench(job, self.ui)
         path = self.streams_path(inputs, bench.window)
-        if not path.exists():
-            save_streams(path, bench.streams, spec.target)
-            return bench
-        # Our own file: it says itself how long and with what sampling it was written.
-        return Workbench(replace(job, prompts=[], streams=path, sampling=None, max_new_tokens=None), self.ui)
+        facts = path.with_suffix(".json")
+        if path.exists() and facts.exists():
+            # Our own file: it says itself how long and with what sampling it was written.
+            again = Workbench(replace(job, prompts=[], streams=path, sampling=None, max_new_tokens=None), self.ui)
+            try:
+                again.streams = replace(again.streams, target=None, **json.loads(facts.read_text(encoding="utf-8")))
+                return again
+            except (SpecError, ValueError, TypeError):
+                path.unlink()
+        written = bench.streams
+        with atomic_write(facts) as handle:
+            kept = {"name": written.name, "num_too_long": written.num_too_long, "num_too_short": written.num_too_short}
+            handle.write(json.dumps(kept) + "\n")
+        save_streams(path, written, spec.target)
+        return bench
 
     def streams_path(self, inputs: dict[str, Any], window: int | None) -> Path:
         """Where the streams lie; drafters bear on what is written through their windows alone."""
