@@ -84,12 +84,12 @@ def test_the_decision_is_the_known_one_with_off_in_the_schedule(desk: Path, caps
     assert "[/b] deep makes decoding slower at every D here: at best 0.83 times (D = 2), although its AL" in err
     assert "Schedule by load: up to B = 1: ngram with D = 2; up to B = 4: off" in err
     assert (
-        "guideline 4 (raise D while it pays) applies -> 2 (best 2, loss 0%): raising D of ngram one by one pays up to D = 2"
-        in err
+        "guideline 4 (raise D while it pays) applies -> 2 (best 2, loss 0%): raising D of ngram one by one pays up to "
+        "D = 2" in err
     )
     assert (
-        "guideline 1 (fill the linear layers) does not apply -> 2 (best 2, loss 0%): T_verif at D = 2 is 1.13 times that at D = 0"
-        in err
+        "guideline 1 (fill the linear layers) does not apply -> 2 (best 2, loss 0%): T_verif at D = 2 is 1.13 times "
+        "that at D = 0" in err
     )
 
 
