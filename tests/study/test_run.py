@@ -225,6 +225,13 @@ def test_a_study_killed_anywhere_goes_on_where_it_was(
     assert all((tmp_path / "s" / name).exists() for name in ("report.html", "launch", "study.toml"))
     assert told(decision) == told(read_record(finished_for_two / "records" / "decision.json", DecisionRecord))
     assert launch_of(tmp_path / "s") == launch_of(finished_for_two)
+    assert workload(tmp_path / "s") == workload(finished_for_two)
+
+
+def workload(folder: Path) -> Any:
+    """What the acceptance record says was measured, and found."""
+    record = read_record(folder / "records" / "acceptance.json", AcceptanceRecord)
+    return record.prompts, record.sampling, [(result.curve, result.cold, result.domains) for result in record.results]
 
 
 def told(decision: DecisionRecord) -> Any:
@@ -285,6 +292,50 @@ def test_records_of_another_study_are_not_used(spec: StudySpec, done: Path, tmp_
     run(replace(spec, max_new_tokens=7), tmp_path / "other")
     S = context_of(tmp_path / "other")
     assert makes == [name.format(S=S) for name in MEASURED]
+
+
+@pytest.mark.parametrize("loss", ["spoilt", "cut", "facts", "facts spoilt"])
+def test_streams_that_cannot_be_read_are_written_again(
+    loss: str, spec: StudySpec, done: Path, finished: Path, makes: list[str]
+) -> None:
+    """The same target writes the same answers, so nothing but the acceptance that was lost here is made anew."""
+    [streams] = done.glob("streams-*.jsonl")
+    (done / "records" / "acceptance.json").unlink()
+    before = streams.read_bytes()
+    match loss:
+        case "spoilt":
+            streams.write_bytes(b"\xff")
+        case "cut":
+            streams.write_bytes(before[: len(before) // 2])
+        case "facts":
+            streams.with_suffix(".json").unlink()
+        case "facts spoilt":
+            streams.with_suffix(".json").write_text('{"nam')
+    _, ui = run(spec, done)
+    assert "write" in ui.measured()
+    assert makes == ["acceptance", "decision", "frontier"]
+    assert streams.read_bytes() == before
+    assert workload(done) == workload(finished)
+
+
+def test_answers_left_out_are_counted_also_after_an_interruption(spec: StudySpec, tmp_path: Path) -> None:
+    prompts = tmp_path / "long.jsonl"
+    prompts.write_text(Path(spec.prompts[0]).read_text() + json.dumps({"prompt": "abc " * 99}) + "\n")
+    asked = replace(spec, prompts=[str(prompts)], skip_long=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, tmp_path / "s", fail_at="replay ngram")
+    run(asked, tmp_path / "s")
+    acceptance = read_record(tmp_path / "s" / "records" / "acceptance.json", AcceptanceRecord)
+    assert (acceptance.prompts.skipped_long, acceptance.prompts.num_prompts) == (1, 5)
+    assert acceptance.prompts.name == str(prompts)
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away(spec: StudySpec, done: Path) -> None:
+    left = [done / "records" / ".timing.json.abc.part", done / ".report.html.abc.part"]
+    for path in left:
+        path.write_text("{")
+    run(spec, done)
+    assert not any(path.exists() for path in left)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -359,6 +410,43 @@ def test_streams_of_logs_are_tuned_with_their_own_sampling(spec: StudySpec, tmp_
     acceptance = read_record(tmp_path / "s" / "records" / "acceptance.json", AcceptanceRecord)
     assert (acceptance.sampling["temperature"], acceptance.sampling["seed"]) == (0.7, 2)
     assert not list((tmp_path / "s").glob("streams-*.jsonl")), "a study copies no logs"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"drafters": ["external:{target},layers=3"]}, r"layers must be in 1\.\.2, the layers of"),
+        ({"drafters": ["external:{target},draft=sample"]}, "draft=sample needs --temperature above 0"),
+        ({"context": [20, 109]}, "--context 109: at most 108 tokens fit the window"),
+        ({"target": "nowhere/to/be/found"}, "nowhere/to/be/found"),
+        ({"prompts": ["none.jsonl"]}, r"none\.jsonl"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    change: dict[str, Any], words: str, spec: StudySpec, tmp_path: Path
+) -> None:
+    if "drafters" in change:
+        change = {"drafters": [text.format(target=spec.target) for text in change["drafters"]]}
+    with pytest.raises(SpecError, match=words):
+        run(replace(spec, **change), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", ["study.toml", "records", "launch", "report.html"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
+    name: str, spec: StudySpec, tmp_path: Path
+) -> None:
+    """A file where a folder should be, or a folder where a file should be."""
+    path = tmp_path / "s" / name
+    path.parent.mkdir()
+    if "." in name:
+        path.mkdir()
+    else:
+        path.write_text("")
+    ui = ListUi()
+    with pytest.raises(SpecError, match="cannot write"):
+        Study(spec, tmp_path / "s", ui).run()
+    assert ui.titles == []
 
 
 def test_a_study_of_plain_decoding_alone_is_refused(spec: StudySpec, tmp_path: Path) -> None:
