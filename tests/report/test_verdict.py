@@ -69,7 +69,7 @@ def test_the_summary_states_gain_AL_break_even_proof_and_basis() -> None:
         f"AL {best.AL:.2f} tokens",
         f"{best.break_even_AL:.2f} would break even",
         f"predicted {best.speedup:.2f} times",
-        "of these generated both ways: measured 1.63 times",
+        "of these answers, generated both ways: measured 1.63 times",
         "predicted for them 1.58 times",
         "Step times: torch, AMD EPYC, 2 cores, cpu, float32.",
     ):

@@ -62,7 +62,7 @@ def test_contradictory_records_are_one_sentence(done: Path, monkeypatch: pytest.
         raise KeyError("ngram")
 
     monkeypatch.setattr("codraft.study.page.write_report", stumble)
-    with pytest.raises(SpecError, match="contradict each other .*ngram"):
+    with pytest.raises(SpecError, match=r"contradict each other .*ngram"):
         write_page(done)
 
 

@@ -417,7 +417,7 @@ def test_streams_of_logs_are_tuned_with_their_own_sampling(spec: StudySpec, tmp_
     [
         ({"drafters": ["external:{target},layers=3"]}, r"layers must be in 1\.\.2, the layers of"),
         ({"drafters": ["external:{target},draft=sample"]}, "draft=sample needs --temperature above 0"),
-        ({"context": [20, 109]}, "--context 109: at most 108 tokens fit the window"),
+        ({"context": [20, 94]}, "--context 94: at most 93 tokens fit the window"),
         ({"target": "nowhere/to/be/found"}, "nowhere/to/be/found"),
         ({"prompts": ["none.jsonl"]}, r"none\.jsonl"),
     ],

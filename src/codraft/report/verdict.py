@@ -135,9 +135,8 @@ def facts_at(book: Book, i: int) -> Prose:
     measured = confirmed_at(book, i)
     if measured:
         # The proof runs on some of the answers only, so its own prediction must stand beside it.
-        some = plural(measured.num_pairs, "answer")
         words += [
-            f". {some} of these generated both ways: measured ",
+            f". {measured.num_pairs} of these answers, generated both ways: measured ",
             Num(f"{ratio(measured.measured)} times", field("decision", "confirmation.measured")),
             f" ({ci_text(measured.measured_ci95)}), predicted for them ",
             Num(f"{ratio(measured.predicted)} times", field("decision", "confirmation.predicted")),
