@@ -52,7 +52,7 @@ def drafters_of(target: ToyTarget) -> list[Drafter]:
     return ngrams + [RuleDrafter(RULES[name](target)) for name in RULES if name != "changing_depth"]
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 5])
+@pytest.mark.parametrize("seed", [0, 3, 5])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3)])
 def test_replay_takes_the_very_steps_of_live_decoding(seed: int, sampling: Sampling) -> None:
     """Every one-hot drafter; streams that end by EOS, by the limit, and by an EOS in the tail."""
@@ -167,12 +167,12 @@ def counted(
 
 
 def test_drawn_drafts_replay_within_three_standard_errors_of_live() -> None:
-    """400 streams each: AL by expectation on plain streams, AL by counting live; the seed is fixed."""
+    """300 streams each: AL by expectation on plain streams, AL by counting live; the seed is fixed."""
     target, model = ToyTarget(8, seed=1, scale=1.2, eos=False), ToyTarget(8, seed=2, scale=0.6, eos=False)
     sampling = Sampling(temperature=0.9, seed=17)
     drafter = SamplingDrafter(model, sampling)
     D, limit = 3, 12
-    streams = streams_of(target, sampling, 400, limit)
+    streams = streams_of(target, sampling, 300, limit)
     logs = replay(target, drafter, streams, sampling, target.eos_ids, [D]).by_depth[D]
     expected = [Acceptance.from_log(log, D) for log in logs]
     steps = [decode(target, drafter, [s.request(limit)], sampling, D)[0].steps for s in streams]

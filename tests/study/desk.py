@@ -45,10 +45,10 @@ def question(target: Path, folder: Path, **more: Any) -> StudySpec:
         "target": str(target),
         "drafters": ["ngram,n_min=1", "suffix", f"external:{target}"],
         "prompts": [str(prompts)],
-        "max_new_tokens": 8,
+        "max_new_tokens": 7,
         "depth": [1, 3],
         "rounds": 2,
-        "confirm_prompts": 2,
+        "confirm_prompts": 1,
         "dtype": "float64",
     }
     return StudySpec(**{**asked, **more})

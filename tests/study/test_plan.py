@@ -36,9 +36,9 @@ def test_a_plan_names_every_part_in_order_and_writes_nothing(spec: StudySpec, tm
     assert done(rows) == [(part, False) for part in ("streams", "acceptance", *["timing"] * 4, "kernels", "decision")]
     assert all(row.seconds > 0 for row in rows)
     whats = [row.what for row in rows]
-    assert whats[:2] == ["5 answers, 55 tokens", "replay of ngram, suffix, external, D up to 3"]
+    assert whats[:2] == ["5 answers, 50 tokens", "replay of ngram, suffix, external, D up to 3"]
     assert [what.partition(", D")[0] for what in whats[2:6]] == [f"B = {B}, S = {S}" for S in (20, 40) for B in (1, 4)]
-    assert whats[-1].endswith("confirmed on 2 answers")
+    assert whats[-1].endswith("confirmed on 1 answers")
     assert not list(tmp_path.iterdir())
 
 
@@ -62,19 +62,20 @@ def test_all_of_a_finished_study_is_done(spec: StudySpec, finished: Path) -> Non
         ({"context": [33]}, ["timing", "decision"]),
         ({"rounds": 3}, ["timing", "decision"]),
         ({"drafters": ["ngram"]}, ["acceptance", "timing", "decision"]),
-        ({"depth": [1, 2]}, ["acceptance", "timing", "decision"]),
-        ({"dtype": "float32"}, ["acceptance", "timing", "kernels", "decision"]),
+        ({"depth": [1, 2]}, ["streams", "acceptance", "timing", "decision"]),
+        ({"dtype": "float32"}, ["streams", "acceptance", "timing", "kernels", "decision"]),
+        ({"confirm_prompts": 2}, ["decision"]),
     ],
 )
 def test_what_a_changed_question_makes_anew_is_to_do(
     change: dict[str, Any], to_do: list[str], spec: StudySpec, finished: Path
 ) -> None:
     rows = planned(replace(spec, **change), finished)
-    assert [row.part for row in rows if not row.done and row.part != "streams"] == to_do
+    assert [row.part for row in rows if not row.done] == to_do
 
 
 def test_a_load_at_a_context_that_was_timed_is_done(spec: StudySpec, tmp_path: Path) -> None:
-    asked = replace(spec, context=[20, 40], batch=[1, 2], confirm_prompts=1)
+    asked = replace(spec, context=[20, 40], batch=[1, 2])
     run(asked, tmp_path / "s")
     assert all(row.done for row in planned(asked, tmp_path / "s"))
     (tmp_path / "s" / "records" / "timing-b2-s40.json").unlink()

