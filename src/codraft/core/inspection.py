@@ -1,0 +1,144 @@
+"""What an inspection found: the record of `codraft inspect`."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from codraft.core.schema import Record
+
+Severity = Literal["error", "warning", "note"]
+# Worst first.
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Where it was seen: a config key (dotted) or a tensor, in a file, and what stands there (absent: nothing does)."""
+
+    file: str
+    key: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, doubtful or worth knowing.
+
+    `error`: it cannot work, or acceptance is near 1 whatever the text. `warning`: it may work and lose, or it depends
+    on the engine. `note`: a fact that explains figures seen later. `engines` says what each engine makes of it.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    evidence: list[Evidence]
+    consequence: str
+    fix: str
+    engines: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Weights counted, not bytes. `active`: read for one token; an embedding table counts as what it holds, once.
+
+    `basis`: `headers` were counted, or the shape that `config` describes was.
+    """
+
+    total: int
+    active: int
+    embedding: int
+    head: int
+    mtp: int
+    basis: Literal["headers", "config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """A model in the numbers that speculation depends on.
+
+    `mixers` and `ffns` count layers by kind. Bytes of cache are by dtype; states are per sequence, whatever its length.
+    """
+
+    id: str
+    model_type: str
+    architectures: list[str]
+    num_layers: int
+    mixers: dict[str, int]
+    ffns: dict[str, int]
+    hidden_size: int
+    vocab_size: int
+    num_heads: int | None
+    num_kv_heads: int | None
+    G: int | None
+    head_dim: int | None
+    head_dim_basis: Literal["given", "headers", "assumed"] | None
+    window: int | None
+    max_positions: int | None
+    parameters: Parameters | None
+    kv_bytes_per_token: dict[str, int]
+    state_bytes_per_sequence: dict[str, int]
+    weight_bytes: dict[str, int]
+    tied: bool
+    mtp_layers: int
+    quantization: str | None
+    assumed: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSummary:
+    """A drafter checkpoint. `taps` are layers whose output is read, 0..L-1, -1 for the embeddings."""
+
+    id: str
+    mechanism: str
+    family: str
+    num_layers: int
+    hidden_size: int
+    target_hidden_size: int | None
+    vocab_size: int | None
+    draft_vocab_size: int | None
+    taps: list[int] | None
+    taps_as_written: list[int] | None
+    taps_convention: Literal["output", "input"] | None
+    block_size: int | None
+    max_D: int | None
+    mask_token_id: int | None
+    max_positions: int | None
+    parameters: int | None
+    weight_bytes: dict[str, int]
+    kv_bytes_per_token: dict[str, int]
+    borrows: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Two vocabularies beside each other. `verdict`:
+
+    equal: every id means the same string. padded: the same, and one embedding has more rows than ids. permuted: the
+    same strings under other ids. extended: equal but for ids that one of them lacks. different: the rest.
+    """
+
+    verdict: Literal["equal", "padded", "extended", "permuted", "different", "unknown"]
+    num_target: int | None
+    num_drafter: int | None
+    rows_target: int | None
+    rows_drafter: int | None
+    num_differing: int | None
+    examples: list[dict[str, Any]]
+    shared_strings: int | None
+    safe_padding: bool | None
+    affected_share: float | None = None
+    sample: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionRecord(Record):
+    """What a model is, whether a drafter fits it, and what each engine will make of the two."""
+
+    SCHEMA: ClassVar[str] = "codraft.inspection/1"
+    target: ModelSummary
+    drafter: ModelSummary | HeadSummary | None = None
+    method: str | None = None
+    engine: str | None = None
+    vocabulary: Vocabulary | None = None
+    findings: list[Finding]
+    bytes_read: int
+    wall_s: float
