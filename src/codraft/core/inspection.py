@@ -14,6 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 class Evidence:
     """Where it was seen: a config key (dotted) or a tensor, in a file, and what stands there (absent: nothing does)."""
 
+    side: Literal["target", "drafter", "asked"]
     file: str
     key: str
     value: Any = None
@@ -112,8 +113,17 @@ class HeadSummary:
 class Vocabulary:
     """Two vocabularies beside each other. `verdict`:
 
-    equal: every id means the same string. padded: the same, and one embedding has more rows than ids. permuted: the
-    same strings under other ids. extended: equal but for ids that one of them lacks. different: the rest.
+    equal: every id means the same string. padded: the same, and the embeddings differ in rows. permuted: ids mean other
+    strings, and each of those strings is in the other vocabulary. extended: equal but for ids that one of them lacks.
+    different: the rest. unknown: one has no tokenizer file that can be compared. Where files are equal byte for byte
+    and nothing depends on what is in them, the verdict is `equal` and nothing is counted.
+
+    `num_differing_added`: those of the differing ids that are added tokens (special ones among them) for either.
+    `examples`: differing ids (`id`, `target`, `drafter`, `added`), those with two meanings first; None is an id that one
+    lacks. `extra`: tokens at such ids, the first of them. `num_without_row`: ids of either past the end of the smaller
+    embedding. `safe_padding`: no id has two meanings and none is without row, so logits past them can be masked.
+    `special`: bos, eos, pad or unk that both name with other ids, as {target, drafter}. `affected_share`: share of the
+    sample's tokens, as the target cuts it, that mean something else to the drafter or have no row there.
     """
 
     verdict: Literal["equal", "padded", "extended", "permuted", "different", "unknown"]
@@ -125,6 +135,12 @@ class Vocabulary:
     examples: list[dict[str, Any]]
     shared_strings: int | None
     safe_padding: bool | None
+    num_differing_added: int | None = None
+    num_without_row: int | None = None
+    extra: list[str] = field(default_factory=list)
+    special: dict[str, Any] = field(default_factory=dict)
+    file_target: str | None = None
+    file_drafter: str | None = None
     affected_share: float | None = None
     sample: str | None = None
 

@@ -1,0 +1,1 @@
+"""Drafter checkpoints in one shape, whatever family wrote them. Read head.py first."""

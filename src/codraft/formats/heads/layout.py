@@ -1,0 +1,155 @@
+"""Tensors that a drafter checkpoint should hold, under one set of names, and how each family writes them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from codraft.formats.heads.head import Head, Kind
+from codraft.formats.safetensors import TensorInfo
+
+Shape = tuple[int, ...]
+# Model-Optimizer writes the heads of DSpark at root level; early SpecForge files call the Markov head `logit_head`.
+RENAMED = {
+    "midlayer.": "layers.0.",
+    "logit_head.": "markov_head.",
+    "markov_w1.": "markov_head.markov_w1.",
+    "markov_w2.": "markov_head.markov_w2.",
+    "gate_proj.": "markov_head.gate_proj.",
+    "joint_proj.": "markov_head.joint_proj.",
+    "confidence_proj.": "confidence_head.proj.",
+}
+# What quantizers put beside a weight.
+SCALES = ("_scale", "_scale_inv", "_zero_point", "_packed", "_shape", "_g_idx", "_global_scale", ".scale", ".scales")
+SCALE_NAMES = ("qweight", "qzeros", "g_idx", "input_scale", "k_scale", "v_scale", "output_scale", "weight_scale_2")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A tensor that a head has (`required`) or may have. `shape` None: any, since the config does not tell."""
+
+    name: str
+    shape: Shape | None
+    required: bool = True
+
+
+def canonical(kind: Kind, name: str) -> str:
+    """One name for a tensor, whatever its family calls it."""
+    name = name.removeprefix("model.").removeprefix("draft_model.")
+    for old, new in RENAMED.items():
+        if name.startswith(old) and not (old == "gate_proj." and kind.mechanism != "dspark"):
+            return new + name[len(old) :]
+    return name
+
+
+def canonical_names(kind: Kind, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """The tensors under their one name; of two that share it the first stands."""
+    named: dict[str, TensorInfo] = {}
+    for name, info in tensors.items():
+        named.setdefault(canonical(kind, name), info)
+    return named
+
+
+def is_scale(name: str) -> bool:
+    """Whether a tensor belongs to a quantized weight."""
+    last = name.rpartition(".")[2]
+    return last in SCALE_NAMES or name.endswith(SCALES)
+
+
+def expected(head: Head) -> list[Expected] | None:
+    """All tensors of this head by canonical name, None where codraft does not know the mechanism's layout."""
+    layouts = {"eagle3": eagle3, "dflash": block_drafter, "dspark": dspark}
+    layout = layouts.get(head.mechanism)
+    return None if layout is None else list(layout(head))
+
+
+def eagle3(head: Head) -> Iterator[Expected]:
+    """Fusion, one layer of doubled attention input (more are plain), final norm, head, maps [EAGLE-3]."""
+    g, n = head.geometry, head.num_taps * head.target_hidden
+    yield Expected("fc.weight", (g.hidden, n))
+    yield Expected("fc.bias", (g.hidden,), required=False)
+    mla = any("MLA" in str(name) or "DeepseekV2" in str(name) for name in head.config.get("architectures") or ())
+    for i in range(g.num_layers):
+        yield from decoder_layer(head, i, inputs=2 if i == 0 else 1, free=mla)
+    yield Expected("layers.0.hidden_norm.weight", (g.hidden,))
+    yield Expected("norm.weight", (g.hidden,), required=flag(head, "use_last_layernorm"))
+    if head.config.get("fc_norm") is True:
+        for i in range(head.num_taps):
+            yield Expected(f"fc_norm.{i}.weight", (head.target_hidden,))
+    if head.config.get("norm_before_fc") is True:
+        yield Expected("input_norm.weight", (n,))
+    yield from vocabulary(head, own_head=head.reduced)
+
+
+def block_drafter(head: Head) -> Iterator[Expected]:
+    """DFlash: fused features give keys and values of every layer; embedding and head are the target's [DFlash]."""
+    g = head.geometry
+    yield Expected("fc.weight", (g.hidden, head.num_taps * head.target_hidden))
+    yield Expected("hidden_norm.weight", (g.hidden,))
+    yield Expected("norm.weight", (g.hidden,))
+    for i in range(g.num_layers):
+        yield from decoder_layer(head, i, inputs=1, free=False)
+        yield Expected(f"layers.{i}.self_attn.sinks", (g.num_heads,), required=False)
+    yield Expected("mask_embedding", None, required=False)
+    yield Expected("mask_embedding.weight", None, required=False)
+    yield from vocabulary(head, own_head=head.reduced)
+
+
+def dspark(head: Head) -> Iterator[Expected]:
+    """A DFlash backbone with a low-rank Markov head and a confidence head [DSpark]."""
+    yield from block_drafter(head)
+    g, markov = head.geometry, head.markov
+    if markov is None or not markov.rank:
+        return
+    r, V = markov.rank, head.vocab_size
+    yield Expected("markov_head.markov_w1.weight", None if V is None else (V, r))
+    Vd = head.draft_vocab_size or V
+    yield Expected("markov_head.markov_w2.weight", None if Vd is None else (Vd, r))
+    if markov.kind == "gated":
+        yield Expected("markov_head.gate_proj.weight", (r, g.hidden + r))
+        yield Expected("markov_head.gate_proj.bias", (r,), required=False)
+    if markov.kind == "rnn":
+        yield Expected("markov_head.joint_proj.weight", (3 * r, 2 * r + g.hidden))
+        yield Expected("markov_head.joint_proj.bias", (3 * r,), required=False)
+    width = g.hidden + (r if markov.confidence_with_markov else 0)
+    yield Expected("confidence_head.proj.weight", (1, width), required=markov.confidence)
+    yield Expected("confidence_head.proj.bias", (1,), required=markov.confidence)
+
+
+def decoder_layer(head: Head, index: int, *, inputs: int, free: bool) -> Iterator[Expected]:
+    """One Llama or Qwen3 layer whose attention reads `inputs` times the hidden size; `free` leaves attention out."""
+    g, name = head.geometry, f"layers.{index}"
+    q, kv = g.num_heads * g.head_dim, g.num_kv_heads * g.head_dim
+    if not free:
+        for part, width in (("q_proj", q), ("k_proj", kv), ("v_proj", kv)):
+            yield Expected(f"{name}.self_attn.{part}.weight", (width, inputs * g.hidden))
+            yield Expected(f"{name}.self_attn.{part}.bias", (width,), required=bool(head.text.get("attention_bias")))
+        yield Expected(f"{name}.self_attn.o_proj.weight", (g.hidden, q))
+        yield Expected(f"{name}.self_attn.o_proj.bias", (g.hidden,), required=False)
+        for part in ("q_norm", "k_norm"):
+            yield Expected(f"{name}.self_attn.{part}.weight", (g.head_dim,), required=normed(head))
+    for part in ("gate_proj", "up_proj"):
+        yield Expected(f"{name}.mlp.{part}.weight", (g.ffn, g.hidden))
+    yield Expected(f"{name}.mlp.down_proj.weight", (g.hidden, g.ffn))
+    first = index > 0 or flag(head, "use_input_layernorm_in_first_layer")
+    yield Expected(f"{name}.input_layernorm.weight", (g.hidden,), required=first)
+    yield Expected(f"{name}.post_attention_layernorm.weight", (g.hidden,))
+
+
+def normed(head: Head) -> bool:
+    """Whether queries and keys are normed: Qwen3-type layers."""
+    kinds = [str(head.text.get("model_type", "")), *(str(n) for n in head.config.get("architectures") or ())]
+    return any("qwen3" in kind.lower() for kind in kinds) and not any("Llama" in kind for kind in kinds)
+
+
+def flag(head: Head, key: str) -> bool:
+    """A switch of Model-Optimizer's `eagle_config`, on where absent."""
+    nested = head.config.get("eagle_config")
+    return not (isinstance(nested, Mapping) and nested.get(key) is False)
+
+
+def vocabulary(head: Head, *, own_head: bool) -> Iterator[Expected]:
+    """Embedding, output head and the two maps of a reduced vocabulary."""
+    g, V, Vd = head.geometry, head.vocab_size, head.draft_vocab_size or head.vocab_size
+    yield Expected("embed_tokens.weight", None if V is None else (V, g.hidden), required=False)
+    yield Expected("lm_head.weight", None if Vd is None else (Vd, g.hidden), required=own_head)
+    yield Expected("d2t", None if Vd is None else (Vd,), required=head.reduced)
+    yield Expected("t2d", None if V is None else (V,), required=False)

@@ -1,0 +1,167 @@
+"""From a drafter's config and tensor headers to a `Head`."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from codraft.core.errors import SpecError
+from codraft.formats.heads.fields import Fields
+from codraft.formats.heads.head import Alignment, Block, Geometry, Head, Kind, Markov, Taps
+from codraft.formats.heads.layout import canonical_names
+from codraft.formats.safetensors import TensorInfo
+
+# Keys that list layer ids, with their convention; the first that is present counts. Sources: the loaders of each
+# family, and vLLM's and SGLang's readers of them (docs/mechanisms/eagle3.md, dflash.md).
+EAGLE_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
+    ("eagle_aux_hidden_state_layer_ids", "input"),
+    ("eagle_config.eagle_aux_hidden_state_layer_ids", "output"),
+    ("eagle3_layers_to_capture", "output"),
+)
+BLOCK_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
+    ("aux_hidden_state_layer_ids", "input"),
+    ("dflash_config.target_layer_ids", "output"),
+    ("target_layer_ids", "output"),
+    ("dspark_target_layer_ids", "output"),
+)
+BLOCK_SIZES = ("block_size", "dflash_config.block_size", "dspark_block_size", "dspark_config.block_size")
+MASK_IDS = ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id")
+# Parts of a config that describe the layers, where it is nested.
+LAYER_PARTS = ("transformer_layer_config", "text_config")
+# Features that a head fuses where neither ids nor fc tell: EAGLE-3 was defined with three.
+EAGLE3_TAPS = 3
+
+
+def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo], file: str) -> Head:
+    """The head that these describe; `file` names the config in errors."""
+    path = next((key for key in LAYER_PARTS if isinstance(config.get(key), Mapping)), "")
+    text = config[path] if path else config
+    whole, inner = Fields(config, file), Fields(text, file)
+    shapes = {name: info.shape for name, info in canonical_names(kind, tensors).items()}
+    geometry = read_geometry(inner, whole, shapes)
+    given = whole.size("target_hidden_size")
+    target_hidden = given or target_width(kind, shapes) or geometry.hidden
+    taps = read_taps(kind, whole)
+    markov = read_markov(whole) if kind.mechanism == "dspark" else None
+    return Head(
+        kind=kind,
+        config=config,
+        text=text,
+        text_path=path,
+        geometry=geometry,
+        target_hidden=target_hidden,
+        target_hidden_given=given is not None,
+        vocab_size=inner.size("vocab_size") or whole.size("vocab_size"),
+        draft_vocab_size=whole.size("draft_vocab_size") or rows(shapes, "d2t"),
+        taps=taps,
+        num_taps=len(taps[0].written) if taps else fused(kind, shapes, target_hidden),
+        alignment=alignment_of(kind, whole),
+        block=read_block(whole) if kind.mechanism in ("dflash", "dspark", "dflash2", "domino") else None,
+        markov=markov,
+        num_modules=whole.size("num_nextn_predict_layers") or whole.size("mtp_num_hidden_layers") or 1,
+    )
+
+
+def read_geometry(text: Fields, whole: Fields, shapes: Mapping[str, tuple[int, ...]]) -> Geometry:
+    """Widths of the layers; hidden size and heads must be in the config."""
+    hidden = required(text, "hidden_size")
+    heads = required(text, "num_attention_heads")
+    kv_heads = text.size("num_key_value_heads") or heads
+    head_dim, basis = text.size("head_dim"), "given"
+    if head_dim is None:
+        head_dim, basis = implied_head_dim(shapes, heads, kv_heads), "headers"
+    if head_dim is None:
+        head_dim, basis = max(1, hidden // heads), "assumed"
+    return Geometry(
+        num_layers=text.size("num_hidden_layers") or whole.size("num_hidden_layers") or 1,
+        hidden=hidden,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        head_dim_basis=basis,  # type: ignore[arg-type]
+        ffn=text.size("intermediate_size") or rows(shapes, "layers.0.mlp.gate_proj.weight") or 4 * hidden,
+    )
+
+
+def required(fields: Fields, key: str) -> int:
+    """A size that no head can do without."""
+    value = fields.size(key)
+    if value is None:
+        raise SpecError(f"{fields.file}: {key} is missing, so the drafter's layers have no width; mend the config")
+    return value
+
+
+def implied_head_dim(shapes: Mapping[str, tuple[int, ...]], heads: int, kv_heads: int) -> int | None:
+    """Head width that query and key matrices agree on."""
+    q, k = rows(shapes, "layers.0.self_attn.q_proj.weight"), rows(shapes, "layers.0.self_attn.k_proj.weight")
+    if q is None or k is None or q % heads or k % kv_heads or q // heads != k // kv_heads:
+        return None
+    return q // heads
+
+
+def rows(shapes: Mapping[str, tuple[int, ...]], name: str) -> int | None:
+    """First dimension of a tensor, None where it is absent."""
+    shape = shapes.get(name)
+    return shape[0] if shape else None
+
+
+def target_width(kind: Kind, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Width of one fused feature, where a norm of its own shows it."""
+    shape = shapes.get("fc_norm.0.weight")
+    return shape[0] if kind.mechanism == "eagle3" and shape else None
+
+
+def fused(kind: Kind, shapes: Mapping[str, tuple[int, ...]], target_hidden: int) -> int:
+    """Number of features that fc takes, from its width."""
+    shape = shapes.get("fc.weight", ())
+    if kind.mechanism in ("mtp", "eagle"):
+        return 1
+    if len(shape) == 2 and shape[1] and shape[1] % target_hidden == 0:
+        return shape[1] // target_hidden
+    return EAGLE3_TAPS if kind.mechanism == "eagle3" else 1
+
+
+def read_taps(kind: Kind, fields: Fields) -> tuple[Taps, ...]:
+    """Every list of layer ids that stands in the config."""
+    keys = {"eagle3": EAGLE_TAPS, "peagle": EAGLE_TAPS, "mtp": (), "eagle": ()}.get(kind.mechanism, BLOCK_TAPS)
+    found = ((key, convention, fields.ids(key)) for key, convention in keys)
+    return tuple(Taps(written=ids, key=key, convention=convention) for key, convention, ids in found if ids)
+
+
+def read_block(fields: Fields) -> Block:
+    """Block sizes, mask token and causality."""
+    sizes = {key: size for key in BLOCK_SIZES if (size := fields.size(key)) is not None}
+    key = next((key for key in MASK_IDS if fields.get(key) is not None), None)
+    causal = next(
+        (flag for name in ("dflash_config.causal", "is_causal") if (flag := fields.flag(name)) is not None), None
+    )
+    if causal is None and (non_causal := fields.flag("sliding_window_non_causal")) is not None:
+        causal = not non_causal
+    return Block(sizes=sizes, mask_token_id=fields.size(key, lowest=0) if key else None, mask_key=key, causal=causal)
+
+
+def read_markov(fields: Fields) -> Markov | None:
+    """The Markov and confidence heads, None without a rank."""
+    for prefix in ("", "dflash_config.", "dspark_"):
+        rank = fields.size(f"{prefix}markov_rank", lowest=0)
+        if rank is not None:
+            confidence = fields.flag(f"{prefix}enable_confidence_head")
+            if confidence is None:
+                confidence = fields.flag(f"{prefix}use_confidence_head")
+            with_markov = fields.flag(f"{prefix}confidence_head_with_markov")
+            return Markov(
+                rank=rank,
+                kind=fields.text(f"{prefix}markov_head_type") or "vanilla",
+                confidence=bool(confidence),
+                confidence_with_markov=with_markov is not False,
+            )
+    return None
+
+
+def alignment_of(kind: Kind, fields: Fields) -> Alignment:
+    """Which token a slot predicts."""
+    if kind.mechanism not in ("dflash", "dspark", "dflash2", "domino"):
+        return "shifted"
+    for key in ("sample_from_anchor", "dflash_config.shift_label", "shift_label"):
+        flag = fields.flag(key)
+        if flag is not None:
+            return "next_slot" if flag else "same_slot"
+    return "next_slot" if kind.mechanism in ("dspark", "domino") else "same_slot"

@@ -1,0 +1,174 @@
+"""Block drafters (DFlash, DSpark): size of the block, mask token, which token a slot predicts, serial heads."""
+
+from collections.abc import Iterator
+
+from codraft.core.inspection import Finding
+from codraft.formats.heads.detect import architectures
+from codraft.formats.heads.head import Block
+from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked
+
+CONFLICT = Rule(
+    code="block.conflict",
+    severity="error",
+    title="The block size stands in two places and differs",
+    consequence="Each engine reads its own place, and a block of the wrong length drafts badly at every position.",
+    fix="Write the block size of the training into both.",
+    seen="sgl-project/SpecForge#772",
+)
+ABSENT = Rule(
+    code="block.absent",
+    severity="warning",
+    title="No block size in the config",
+    consequence="Engines take a default: SGLang 16 for DFlash and 7 for DSpark.",
+    fix="Write block_size.",
+)
+DEPTH = Rule(
+    code="block.depth",
+    severity="error",
+    title="More tokens are asked than the block drafts",
+    consequence="Every position collapses, not only the last ones: acceptance length 1.3 instead of 2.7 in one report.",
+    fix="Ask for at most the block's own number of drafts.",
+    seen="vllm-project/vllm#41834",
+)
+SHORT = Rule(
+    code="block.short",
+    severity="note",
+    title="Fewer tokens are asked than the block drafts",
+    consequence="vLLM runs DFlash at D with a block of 1 + D slots, which is not the block it was trained with; "
+    "others run the whole block and cut. Whether DSpark may run short is disputed between two public "
+    "reports.",
+    fix="Measure both D: codraft says which way D was varied.",
+    seen="vllm-project/vllm#47419, #50012",
+)
+MASK_ABSENT = Rule(
+    code="mask.absent",
+    severity="error",
+    title="No mask token",
+    consequence="The slots to be drafted have no input; engines fail, or feed token 0.",
+    fix="Write mask_token_id, or export the mask embedding.",
+)
+MASK_RANGE = Rule(
+    code="mask.range",
+    severity="error",
+    title="The mask token is no row of the target's embedding",
+    consequence="The drafter borrows the target's embedding, so the look-up goes out of bounds.",
+    fix="Use an id below the rows of the target's embedding that no text uses.",
+    seen="NVIDIA/Model-Optimizer#1621",
+)
+ALIGNMENT = Rule(
+    code="block.alignment",
+    severity="warning",
+    title="The class name does not tell which token a slot predicts",
+    consequence="The same name stands for two graphs: slots that predict their own position, and slots that predict"
+    " the next one. Read as the other, every draft is one position off.",
+    fix="Serve it with an engine that reads the switch of this family (`shift_label`, `sample_from_anchor`, "
+    "`projector_type`), and check the acceptance of the first position.",
+)
+MARKOV_ZERO = Rule(
+    code="markov.absent",
+    severity="warning",
+    title="A DSpark checkpoint without a Markov head",
+    consequence="SGLang requires markov_rank above 0; others run it as a block drafter whose slots predict the next "
+    "position.",
+    fix="Serve it with an engine that runs it so, or train the head.",
+)
+CAUSAL = Rule(
+    code="block.causal_absent",
+    severity="warning",
+    title="A speculators file that does not say whether sliding layers are causal",
+    consequence="vLLM takes a missing sliding_window_non_causal as not causal, while the library's default is causal.",
+    fix="Write sliding_window_non_causal.",
+)
+CONFIDENCE = Rule(
+    code="confidence.unused",
+    severity="note",
+    title="The confidence head is used by few engines",
+    consequence="SGLang builds it only in its non-static verify modes; without a cost table all drafts are verified.",
+    fix="Switch on the scheduling of your engine if you rely on it at high load.",
+)
+RULES = (CONFLICT, ABSENT, DEPTH, SHORT, MASK_ABSENT, MASK_RANGE, ALIGNMENT, MARKOV_ZERO, CAUSAL, CONFIDENCE)
+
+
+def check(pair: Pair) -> Iterator[Finding]:
+    """Everything of a block drafter."""
+    drafter = pair.drafter
+    if not isinstance(drafter, HeadModel) or drafter.head.block is None:
+        return
+    block = drafter.head.block
+    yield from check_size(pair, drafter, block)
+    yield from check_mask(pair, drafter, block)
+    yield from check_alignment(drafter)
+    if drafter.head.mechanism == "dspark":
+        yield from check_heads(drafter)
+    windowed = drafter.head.kind.family == "speculators" and bool(drafter.head.text.get("sliding_window"))
+    if windowed and drafter.key("sliding_window_non_causal").value is None:
+        yield CAUSAL.found(
+            "sliding_window_non_causal is absent",
+            absent_evidence("drafter", "config.json", "sliding_window_non_causal"),
+        )
+
+
+def check_size(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding]:
+    """Block sizes against each other and against D."""
+    if len(set(block.sizes.values())) > 1:
+        yield CONFLICT.found(
+            " and ".join(f"{key} is {size}" for key, size in block.sizes.items()),
+            *(drafter.key(key) for key in block.sizes),
+        )
+    if block.size is None:
+        yield ABSENT.found("block_size is absent", absent_evidence("drafter", "config.json", "block_size"))
+        return
+    D, most, key = pair.question.depth, drafter.head.max_D, next(iter(block.sizes))
+    if D is None or most is None:
+        return
+    how = "all of which draft" if drafter.head.alignment == "next_slot" else "the first of which holds the anchor"
+    if most < D:
+        yield DEPTH.found(
+            f"D = {D}, and a block of {block.size} slots, {how}, drafts {most}",
+            asked("depth", D),
+            drafter.key(key),
+            fix=f"Ask for D of at most {most}.",
+        )
+    elif most > D:
+        yield SHORT.found(
+            f"D = {D}, and a block of {block.size} slots drafts {most}", asked("depth", D), drafter.key(key)
+        )
+
+
+def check_mask(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding]:
+    """The token that fills the slots to be drafted."""
+    own = any(name.startswith("mask_embedding") for name in drafter.tensors)
+    rows = pair.target.arch.vocab_size
+    if block.mask_token_id is None and not own:
+        yield MASK_ABSENT.found("mask_token_id is absent", absent_evidence("drafter", "config.json", "mask_token_id"))
+    elif block.mask_token_id is not None and block.mask_key is not None and block.mask_token_id >= rows and not own:
+        yield MASK_RANGE.found(
+            f"{block.mask_key} is {block.mask_token_id}, and the target's embedding has {rows} rows",
+            drafter.key(block.mask_key),
+            pair.target.key("vocab_size"),
+        )
+
+
+def check_alignment(drafter: HeadModel) -> Iterator[Finding]:
+    """DFlashDraftModel is used by three graphs."""
+    names = architectures(drafter.config)
+    next_slot = drafter.head.alignment == "next_slot"
+    if next_slot and "DFlashDraftModel" in names:
+        yield ALIGNMENT.found(
+            "the class is DFlashDraftModel, and slots predict the next position", drafter.key("architectures")
+        )
+    markov = drafter.head.markov
+    if drafter.head.mechanism == "dspark" and markov is not None and not markov.rank:
+        yield ALIGNMENT.found(
+            "markov_rank is 0: a DFlash backbone whose slots predict the next position", drafter.key("markov_rank")
+        )
+
+
+def check_heads(drafter: HeadModel) -> Iterator[Finding]:
+    """Markov and confidence heads."""
+    markov = drafter.head.markov
+    if markov is None or not markov.rank:
+        what = "markov_rank is absent" if markov is None else "markov_rank is 0"
+        yield MARKOV_ZERO.found(what, drafter.key("markov_rank"), engines={"sglang": "refuses it"})
+    elif markov.confidence:
+        yield CONFIDENCE.found("the checkpoint has a confidence head", drafter.key("architectures"))

@@ -1,0 +1,166 @@
+"""Multi-token-prediction modules that a target declares, holds, or lost on the way."""
+
+from collections.abc import Iterator, Mapping
+
+from codraft.core.inspection import Evidence, Finding
+from codraft.formats.mtp import has_join, mtp_tensors
+from codraft.formats.safetensors import TensorInfo
+from codraft.models.inspect.pair import (
+    Model,
+    Pair,
+    Rule,
+    absent_evidence,
+    asked,
+    listed,
+    tensor_evidence,
+)
+
+NONE = Rule(
+    code="mtp.none",
+    severity="error",
+    title="MTP is asked for, and the target has none",
+    consequence="The engine refuses to start.",
+    fix="Use another mechanism: an EAGLE-3 or block head for this target, or ngram and suffix, which need no weights.",
+)
+ABSENT = Rule(
+    code="mtp.absent",
+    severity="error",
+    title="MTP is declared, and its tensors are not in the files",
+    consequence="Quantizers and converters drop these layers. The engine builds them from uninitialised memory: no "
+    "error, acceptance 0.",
+    fix="Copy the MTP tensors from the original checkpoint, and add them to the index.",
+    seen="vllm-project/vllm#35548, casper-hansen/AutoAWQ#736",
+)
+UNLISTED = Rule(
+    code="mtp.unlisted",
+    severity="error",
+    title="The MTP tensors lie in a file that the index does not name",
+    consequence="Engines that go by the index never load them, and draft from uninitialised memory.",
+    fix="Add the tensors of that file to the weight_map of model.safetensors.index.json.",
+    seen="sgl-project/sglang#17166, NVIDIA/Model-Optimizer#792",
+)
+UNDECLARED = Rule(
+    code="mtp.undeclared",
+    severity="warning",
+    title="MTP tensors without a declaration",
+    consequence="Engines do not look for them where the config has no count.",
+    fix="Write the count (num_nextn_predict_layers, or mtp_num_hidden_layers in Qwen3.5) into config.json.",
+)
+INCOMPLETE = Rule(
+    code="mtp.incomplete",
+    severity="error",
+    title="MTP tensors without the projection that joins hidden state and embedding",
+    consequence="The module cannot run: loading fails, or the projection stays random and nothing is accepted.",
+    fix="Copy the missing tensor (eh_proj, or fc) from the original checkpoint.",
+)
+AVAILABLE = Rule(
+    code="mtp.available",
+    severity="note",
+    title="The target brings its own MTP module",
+    consequence="It costs no training and usually accepts well; an added head must beat it.",
+    fix="Compare the two with codraft tune before you train or serve another head.",
+    seen="noonghunna/club-3090#171",
+)
+RECURRENT = Rule(
+    code="mtp.depth",
+    severity="note",
+    title="More drafts than MTP modules",
+    consequence="The modules are used again on their own output, which they have not seen in training unless they were "
+    "trained for it: acceptance falls with each position. vLLM wants D to be a multiple of the number of modules.",
+    fix="Measure AL by D, and stop where it no longer pays.",
+    seen="vllm-project/vllm#12755, #41905",
+)
+DSPARK_INSIDE = Rule(
+    code="mtp.dspark",
+    severity="warning",
+    title="The mtp namespace holds DSpark stages",
+    consequence="Read as a one-layer MTP module they draft noise.",
+    fix="Serve this target with the engine's method for DSpark.",
+)
+CENTRED_NORM = Rule(
+    code="mtp.norm",
+    severity="note",
+    title="MTP norms that multiply by 1 + weight",
+    consequence="A plain RMSNorm loads the same tensors without an error and drafts garbage.",
+    fix="Only matters if you convert or reimplement this module.",
+)
+RULES = (NONE, ABSENT, UNLISTED, UNDECLARED, INCOMPLETE, AVAILABLE, RECURRENT, DSPARK_INSIDE, CENTRED_NORM)
+
+COUNT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+
+
+def check(pair: Pair) -> Iterator[Finding]:
+    """Declaration against tensors, then method and D against both."""
+    target = pair.target
+    L, declared = len(target.arch.layers), target.arch.mtp_layers
+    held = mtp_tensors(target.tensors, L)
+    aside = mtp_tensors(target.checkpoint.unlisted, L)
+    wanted = pair.question.method == "mtp"
+    own_file = pair.head is not None and pair.head.mechanism == "mtp"
+    if any(key.startswith("dspark_") for key in target.arch.text):
+        yield DSPARK_INSIDE.found("the config has dspark_ keys", target.key("dspark_block_size"))
+        return
+    if wanted and not declared and not held and not aside and pair.drafter is None:
+        yield NONE.found(
+            f"{target.checkpoint.label} declares no MTP module and holds none",
+            asked("method", "mtp"),
+            absent_evidence("target", "config.json", COUNT_KEYS[0]),
+        )
+    yield from check_tensors(target, declared, held, aside, own_file)
+    if held and pair.drafter is not None and pair.head is not None and not own_file:
+        yield AVAILABLE.found(f"{declared or 1} module(s), {len(held)} tensors", count_key(target))
+    D = pair.question.depth
+    if D is not None and (wanted or own_file) and declared and declared < D:
+        multiple = "" if D % declared == 0 else f", and {D} is no multiple of {declared}"
+        yield RECURRENT.found(
+            f"D = {D}, {declared} module(s){multiple}",
+            asked("depth", D),
+            count_key(target),
+            severity="warning" if multiple else None,
+        )
+    if held and any(word in target.arch.model_type for word in ("qwen3_next", "qwen3_5", "qwen3_6")):
+        yield CENTRED_NORM.found(
+            f"model_type is {target.arch.model_type}", tensor_evidence("target", target.tensors[held[0]])
+        )
+
+
+def check_tensors(target: Model, declared: int, held: list[str], aside: list[str], own_file: bool) -> Iterator[Finding]:
+    """What is declared against what is there."""
+    if aside and not held:
+        yield UNLISTED.found(
+            f"{len(aside)} tensors in {', '.join(files_of(target.checkpoint.unlisted, aside))}",
+            *(tensor_evidence("target", target.checkpoint.unlisted[name]) for name in aside[:4]),
+        )
+    elif declared and not held and target.tensors and not lost(target) and not own_file:
+        yield ABSENT.found(
+            f"the config declares {declared} module(s), and no file holds one",
+            count_key(target),
+            absent_evidence("target", "*.safetensors", "mtp.*"),
+        )
+    if held and not declared:
+        yield UNDECLARED.found(
+            f"{len(held)} tensors: {listed(held)}",
+            absent_evidence("target", "config.json", COUNT_KEYS[0]),
+            tensor_evidence("target", target.tensors[held[0]]),
+        )
+    if held and not has_join(held) and not lost(target):
+        yield INCOMPLETE.found(
+            f"{len(held)} tensors, none of them eh_proj or fc: {listed(held)}",
+            tensor_evidence("target", target.tensors[held[0]]),
+        )
+
+
+def lost(target: Model) -> bool:
+    """Whether shards are missing, so that nothing can be said of what the checkpoint lacks."""
+    return target.checkpoint.index is not None and bool(target.checkpoint.index.absent_files)
+
+
+def files_of(tensors: Mapping[str, TensorInfo], names: list[str]) -> list[str]:
+    """Files of these tensors."""
+    return sorted({tensors[name].file for name in names})
+
+
+def count_key(target: Model) -> Evidence:
+    """Where the count stands."""
+    key = next((key for key in COUNT_KEYS if target.key(key).value is not None), COUNT_KEYS[0])
+    return target.key(key)

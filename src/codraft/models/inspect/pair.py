@@ -1,0 +1,176 @@
+"""What is inspected, and how a check reports: a `Rule` for what can be wrong, a `Finding` for where it is."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from codraft.core.inspection import Evidence, Finding, Parameters, Severity, Vocabulary
+from codraft.formats.checkpoint import Checkpoint
+from codraft.formats.heads.head import Head
+from codraft.formats.safetensors import TensorInfo
+from codraft.models.architecture import Architecture
+
+ENGINES = ("vllm", "sglang", "trtllm")
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+Side = Literal["target", "drafter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One thing that can be wrong. `seen`: public reports of it, as OWNER/REPO#NUMBER or a documented source."""
+
+    code: str
+    severity: Severity
+    title: str
+    consequence: str
+    fix: str
+    seen: str = ""
+
+    def found(
+        self,
+        message: str,
+        *evidence: Evidence,
+        engines: Mapping[str, str] | None = None,
+        severity: Severity | None = None,
+        fix: str | None = None,
+    ) -> Finding:
+        """This rule, met here."""
+        return Finding(
+            code=self.code,
+            severity=severity or self.severity,
+            message=message,
+            evidence=list(evidence),
+            consequence=self.consequence,
+            fix=fix or self.fix,
+            engines=dict(engines or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A causal language model: the target, or an external drafter."""
+
+    side: Side
+    checkpoint: Checkpoint
+    arch: Architecture
+    parameters: Parameters | None
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its config.json."""
+        return self.checkpoint.config
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Its tensors by name."""
+        return self.checkpoint.tensors
+
+    def key(self, key: str) -> Evidence:
+        """A config key of the decoder's part as evidence; it may be dotted from the top of the file."""
+        if self.arch.path and value_at(self.config, key) is not None:
+            return config_evidence(self.side, self.config, key, "")
+        return config_evidence(self.side, self.arch.text, key, self.arch.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadModel:
+    """A drafter that reads the target's hidden states. `tensors` are under their canonical names."""
+
+    side: Side = "drafter"
+    checkpoint: Checkpoint
+    head: Head
+    tensors: Mapping[str, TensorInfo]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its config.json."""
+        return self.checkpoint.config
+
+    def key(self, key: str) -> Evidence:
+        """A config key as evidence: of the whole config, or of the part with the layers."""
+        if value_at(self.config, key) is None and self.head.text_path:
+            return config_evidence(self.side, self.head.text, key, self.head.text_path)
+        return config_evidence(self.side, self.config, key, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What else the user said: engine, method, ranks of tensor parallelism, D, longest sequence in tokens."""
+
+    method: str | None = None
+    engine: str | None = None
+    tp: int | None = None
+    depth: int | None = None
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A target, perhaps a drafter, and the question."""
+
+    target: Model
+    drafter: Model | HeadModel | None = None
+    question: Question = field(default_factory=Question)
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def head(self) -> Head | None:
+        """The drafter's head, None for an external model or none."""
+        return self.drafter.head if isinstance(self.drafter, HeadModel) else None
+
+    def models(self) -> Iterator[Model | HeadModel]:
+        """Target, then drafter."""
+        yield self.target
+        if self.drafter is not None:
+            yield self.drafter
+
+    def severity(self, engine: str, ours: Severity, others: Severity) -> Severity:
+        """Severity of what concerns one engine: `ours` where that engine was asked for, or none was."""
+        return ours if self.question.engine == engine else others
+
+
+def asked(key: str, value: Any) -> Evidence:
+    """A flag of the command as evidence."""
+    return Evidence(side="asked", file="command", key=f"--{key}", value=value)
+
+
+def config_evidence(side: Side, config: Mapping[str, Any], key: str, path: str) -> Evidence:
+    """A dotted key of a config, with what stands there."""
+    return Evidence(
+        side=side, file="config.json", key=f"{path}.{key}" if path else key, value=brief(value_at(config, key))
+    )
+
+
+def tensor_evidence(side: Side, info: TensorInfo) -> Evidence:
+    """A tensor's name, dtype and shape."""
+    return Evidence(side=side, file=info.file, key=info.name, value=f"{info.dtype} {list(info.shape)}")
+
+
+def absent_evidence(side: Side, file: str, key: str) -> Evidence:
+    """Something that should be there."""
+    return Evidence(side=side, file=file, key=key)
+
+
+def value_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value under a dotted key, None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def brief(value: Any) -> Any:
+    """A value short enough to show: long lists and texts are cut."""
+    if isinstance(value, str) and len(value) > 120:
+        return value[:117] + "..."
+    if isinstance(value, list) and len(value) > 16:
+        return [*value[:16], f"... {len(value)} in all"]
+    if isinstance(value, Mapping) and len(str(value)) > 200:
+        return dict.fromkeys(list(value)[:16], "...")
+    return value
+
+
+def listed(names: list[str], most: int = 4) -> str:
+    """A few names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
