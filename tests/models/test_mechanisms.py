@@ -10,17 +10,18 @@ from codraft.core.schema import DrafterInfo, Mechanism
 from codraft.core.spec import MECHANISMS
 from codraft.models.mechanisms import Widths, mechanisms, read_widths, usual_bytes
 
-# Every width is another, so that no two can be mistaken for each other: 7 heads of 11, 2 of them for keys and values.
+# Every width is another, so that no two can be mistaken for each other: 8 heads of 11, 2 of them for keys and values.
 CONFIG = {
+    "num_hidden_layers": 3,
     "hidden_size": 100,
-    "num_attention_heads": 7,
+    "num_attention_heads": 8,
     "num_key_value_heads": 2,
     "head_dim": 11,
     "intermediate_size": 300,
     "vocab_size": 50_000,
 }
-WIDTHS = Widths(hidden=100, q=77, kv=22, ffn=300, vocab=50_000)
-LAYER = 100 * (77 + 22 + 22) + 77 * 100 + 3 * 100 * 300
+WIDTHS = Widths(hidden=100, q=88, kv=22, ffn=300, vocab=50_000)
+LAYER = 100 * (88 + 22 + 22) + 88 * 100 + 3 * 100 * 300
 
 
 def folder_with(folder: Path, config: Any) -> Path:
@@ -53,8 +54,8 @@ def test_widths_are_those_of_the_config(tmp_path: Path) -> None:
 
 
 def test_head_width_and_key_heads_may_go_without_saying(tmp_path: Path) -> None:
-    config = {**CONFIG, "hidden_size": 98, "head_dim": None, "num_key_value_heads": None}
-    assert read_widths(folder_with(tmp_path, config)) == Widths(hidden=98, q=98, kv=98, ffn=300, vocab=50_000)
+    config = {**CONFIG, "hidden_size": 96, "head_dim": None, "num_key_value_heads": None}
+    assert read_widths(folder_with(tmp_path, config)) == Widths(hidden=96, q=96, kv=96, ffn=300, vocab=50_000)
 
 
 @pytest.mark.parametrize("key", ["hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"])
@@ -80,7 +81,7 @@ BLOCK = 5 * LAYER + 5 * 100**2
     ("mechanism", "parameters"),
     [
         # Queries, keys and values of EAGLE-3's layer read embedding and features side by side.
-        ("eagle3", LAYER + 100 * (77 + 22 + 22) + 3 * 100**2 + 32_000 * 100),
+        ("eagle3", LAYER + 100 * (88 + 22 + 22) + 3 * 100**2 + 32_000 * 100),
         ("mtp", LAYER + 2 * 100**2),
         ("dflash", BLOCK),
         ("dspark", BLOCK + 2 * 256 * 50_000),
@@ -99,7 +100,7 @@ def test_an_external_model_has_no_usual_size(tmp_path: Path) -> None:
 
 
 def test_a_reduced_head_is_never_larger_than_the_vocabulary() -> None:
-    small = Widths(hidden=100, q=77, kv=22, ffn=300, vocab=1000)
+    small = Widths(hidden=100, q=88, kv=22, ffn=300, vocab=1000)
     full, reduced = usual_bytes("eagle3", WIDTHS), usual_bytes("eagle3", small)
     assert full is not None
     assert reduced is not None

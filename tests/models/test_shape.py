@@ -86,9 +86,26 @@ def test_a_folder_without_a_config_has_no_shape(tmp_path: Path) -> None:
     assert read_shape(tmp_path, 128) is None
 
 
-@pytest.mark.parametrize("key", ["num_local_experts", "n_routed_experts", "kv_lora_rank", "mamba_d_state"])
-def test_a_model_that_is_not_dense_has_no_shape(key: str, tmp_path: Path) -> None:
-    assert read_shape(folder_with(tmp_path, {**SMOLLM2, key: 8}), 128) is None
+MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16}
+KINDS = ["full_attention", "linear_attention"] * 15
+GDN = {"layer_types": KINDS, "linear_num_value_heads": 4, "linear_key_head_dim": 32}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"num_local_experts": 8},
+        {"n_routed_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
+        MLA,
+        GDN,
+        {"layer_types": KINDS, "mamba_d_state": 16, "mamba_n_heads": 8},
+        {"layer_types": ["full_attention", "conv"] * 15},
+        {"num_kv_shared_layers": 10},
+    ],
+    ids=lambda keys: ",".join(keys),
+)
+def test_a_model_that_is_not_dense_has_no_shape(keys: dict[str, Any], tmp_path: Path) -> None:
+    assert read_shape(folder_with(tmp_path, {**SMOLLM2, **keys}), 128) is None
 
 
 @pytest.mark.parametrize(
@@ -97,6 +114,7 @@ def test_a_model_that_is_not_dense_has_no_shape(key: str, tmp_path: Path) -> Non
         ({"dtype": "bfloat16"}, "bfloat16"),
         ({"torch_dtype": "float16"}, "float16"),
         ({"dtype": "float32", "torch_dtype": "float16"}, "float32"),
+        ({"text_config": {"dtype": "bfloat16"}}, "bfloat16"),
         ({"dtype": None}, None),
         ({"dtype": 32}, None),
         ({}, None),

@@ -9,6 +9,7 @@ from codraft import __version__
 
 VERBS = {
     "tune": "The main job: AL(D), step times, the best drafter and D by load, confirmed; a report; launch files.",
+    "inspect": "What a model is, whether a drafter fits it, and whether the two will silently fail. Headers only.",
     "accept": "AL(D) for every D of every drafter, from prompts or from logs, by replay.",
     "profile": "T_verif, T_draft, T_sys over B, S, D; GEMM and attention curves of this machine.",
     "advise": "The best drafter and D by load from AL curves and step times you have, as records or CSV.",

@@ -109,6 +109,9 @@ class HeadSummary:
     borrows: list[str]
 
 
+Verdict = Literal["equal", "padded", "extended", "permuted", "different", "unknown"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     """Two vocabularies beside each other. `verdict`:
@@ -119,14 +122,14 @@ class Vocabulary:
     and nothing depends on what is in them, the verdict is `equal` and nothing is counted.
 
     `num_differing_added`: those of the differing ids that are added tokens (special ones among them) for either.
-    `examples`: differing ids (`id`, `target`, `drafter`, `added`), those with two meanings first; None is an id that one
-    lacks. `extra`: tokens at such ids, the first of them. `num_without_row`: ids of either past the end of the smaller
-    embedding. `safe_padding`: no id has two meanings and none is without row, so logits past them can be masked.
-    `special`: bos, eos, pad or unk that both name with other ids, as {target, drafter}. `affected_share`: share of the
-    sample's tokens, as the target cuts it, that mean something else to the drafter or have no row there.
+    `examples`: differing ids (`id`, `target`, `drafter`, `added`), those with two meanings first; None: it lacks the
+    id. `extra`: tokens at ids that one lacks, the first of them. `num_without_row`: ids of either past the end
+    of the smaller embedding. `safe_padding`: no id has two meanings and none is without row, so logits past them can
+    be masked. `special`: bos, eos, pad or unk that both name with other ids, as {target, drafter}. `affected_share`:
+    share of the sample's tokens, as the target cuts it, that mean something else to the drafter or have no row there.
     """
 
-    verdict: Literal["equal", "padded", "extended", "permuted", "different", "unknown"]
+    verdict: Verdict
     num_target: int | None
     num_drafter: int | None
     rows_target: int | None

@@ -6,7 +6,8 @@ No hub is reachable from the machines codraft is developed on; this code is test
 import errno
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from codraft.core.errors import SpecError
@@ -14,6 +15,10 @@ from codraft.core.files import sha256_file, write_failure
 
 # What a causal LM needs; weights as safetensors only.
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
+
+# Folders of the embedded models in the cache. Bump the version when what is written changes, so that old caches are not
+# mistaken for new ones.
+EMBEDDED_FOLDERS = {"demo": "smollm2-135m-instruct-v1", "demo-noisy": "smollm2-135m-noisy-v1"}
 
 
 def cache_root() -> Path:
@@ -27,17 +32,33 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "codraft"
 
 
-def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
-    """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+def embedded_path(name: str) -> Path:
+    """Where the checkpoint of an embedded model (`demo`, `demo-noisy`) lies once it is made."""
+    return cache_root() / "models" / EMBEDDED_FOLDERS[name]
+
+
+@contextmanager
+def hub_errors(model_id: str) -> Iterator[None]:
+    """Whatever the hub's client raises about a model becomes one sentence."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     repo, _, revision = model_id.partition("@")
     try:
-        folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
+        yield
+    except SpecError:
+        raise
     except HFValidationError as error:
         raise SpecError(
             f"model '{model_id}' is neither a folder here nor a hub id (owner/name); check the path"
+        ) from error
+    except GatedRepoError as error:
+        raise SpecError(
+            f"hub model '{repo}' is gated; accept its terms on its page and log in (hf auth login)"
         ) from error
     except RepositoryNotFoundError as error:
         raise SpecError(
@@ -53,6 +74,15 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
             f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local "
             f"folder, or 'demo'"
         ) from error
+
+
+def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
+    """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
+    from huggingface_hub import snapshot_download
+
+    repo, _, revision = model_id.partition("@")
+    with hub_errors(model_id):
+        folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
     path = Path(folder)
     if not (path / "config.json").is_file():
         raise SpecError(f"hub model '{model_id}' has no config.json, so it is not a transformers model")

@@ -4,13 +4,12 @@ The facts are those of the co-design article's table of mechanisms [NVIDIA26] an
 use; a size of a head that was not given is that of its usual shape, and its `memory` says which.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from codraft.core.schema import DrafterInfo, Mechanism
+from codraft.models.shape import architecture_of
 
 WEIGHT_BYTES = 2
 # Usual shapes: EAGLE-3 heads have one layer and 32,000 draft tokens, DFlash 5 layers over 5 tapped features, DSpark a
@@ -141,15 +140,14 @@ def usual_bytes(mechanism: str, widths: Widths) -> int | None:
 
 
 def read_widths(folder: Path) -> Widths | None:
-    """Widths from a config.json, None where it does not say enough."""
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config = config.get("text_config") or config
-        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        head_dim = int(config.get("head_dim") or hidden // heads)
-        kv_heads = int(config.get("num_key_value_heads") or heads)
-        return Widths(
-            hidden, heads * head_dim, kv_heads * head_dim, int(config["intermediate_size"]), int(config["vocab_size"])
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
+    """Widths from a config.json, None where it does not say enough. Where every FFN has experts, `ffn` is what a token
+    uses of them; latent attention keeps one latent and one rotated key."""
+    arch = architecture_of(folder)
+    if arch is None or arch.num_heads is None or arch.num_kv_heads is None or arch.head_dim is None:
         return None
+    latent = next((layer.mla for layer in arch.layers if layer.mla), None)
+    kv = arch.num_kv_heads * arch.head_dim if latent is None else latent.kv_rank + latent.rope_dim
+    widths = [layer.width for layer in arch.layers if layer.width]
+    used = [layer.moe.top_k * layer.moe.width + layer.moe.shared_width for layer in arch.layers if layer.moe]
+    ffn = next(iter(widths + used), None)
+    return None if ffn is None else Widths(arch.hidden, arch.num_heads * arch.head_dim, kv, ffn, arch.vocab_size)

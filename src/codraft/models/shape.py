@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codraft.core.errors import SpecError
+from codraft.models.architecture import Architecture
+from codraft.models.memory import kv_bytes
+from codraft.models.parameters import break_down
+from codraft.models.reader import parts, read_architecture
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -26,52 +32,64 @@ class Shape:
         return self.ffn_params / total, cache / total
 
 
-# Experts, compressed keys and recurrent layers read other bytes than the dense formula says.
-NOT_DENSE = (
-    "num_experts",
-    "num_local_experts",
-    "n_routed_experts",
-    "kv_lora_rank",
-    "linear_num_key_heads",
-    "conv_L_cache",
-    "mamba_d_state",
-)
-
-
 def read_shape(folder: Path, tile: int | None) -> Shape | None:
-    """Shape of a dense transformer from its config.json, None where the config does not say enough."""
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config = config.get("text_config") or config
-        if any(key in config for key in NOT_DENSE):
-            return None
-        heads, layers, width = (
-            config["num_attention_heads"],
-            config["num_hidden_layers"],
-            config["hidden_size"],
-        )
-        kv_heads = config.get("num_key_value_heads") or heads
-        head_dim = config.get("head_dim") or width // heads
-        attention = width * head_dim * (2 * heads + 2 * kv_heads)
-        ffn = 3 * width * config["intermediate_size"]
-        head = width * config["vocab_size"]
-        G = heads // kv_heads
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
+    """Shape of a dense transformer from its config.json, None where the config does not say enough.
+
+    Experts, compressed keys and recurrent layers read other bytes than the dense formula says: None as well. A window
+    is not taken off the cache.
+    """
+    arch = architecture_of(folder)
+    if arch is None or arch.G is None or not dense(arch):
         return None
+    weights = break_down(arch)
     return Shape(
-        G=G,
-        ffn_params=layers * ffn,
-        other_params=layers * attention + head,
-        kv_elements_per_token=2 * layers * kv_heads * head_dim,
+        G=arch.G,
+        ffn_params=sum(layer.dense for layer in weights.layers),
+        other_params=sum(layer.attention for layer in weights.layers) + arch.hidden * arch.vocab_size,
+        kv_elements_per_token=kv_bytes(arch, 1).short,
         tile=tile,
     )
 
 
-def checkpoint_dtype(folder: Path) -> str | None:
-    """The dtype that a config.json names for its weights, None where it names none."""
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        name = config.get("dtype") or config.get("torch_dtype")
-    except (OSError, ValueError, AttributeError, RecursionError):
+def dense(arch: Architecture) -> bool:
+    """Whether every layer is softmax attention with keys and values of its own, and one FFN."""
+    return all(
+        layer.attention is not None
+        and layer.attention.cached
+        and layer.mamba is None
+        and layer.compressed is None
+        and layer.ffn == "dense"
+        for layer in arch.layers
+    )
+
+
+def architecture_of(folder: Path) -> Architecture | None:
+    """The model of a folder's config.json, None where there is none that can be read."""
+    config = config_of(folder)
+    if config is None:
         return None
-    return name if isinstance(name, str) else None
+    try:
+        return read_architecture(config)
+    except SpecError:
+        return None
+
+
+def config_of(folder: Path) -> dict[str, Any] | None:
+    """A folder's config.json, None where there is none or it is no object."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def checkpoint_dtype(folder: Path) -> str | None:
+    """The dtype that a config.json names for its weights, as a whole or for its text part; None where it names none."""
+    config = config_of(folder)
+    if config is None:
+        return None
+    for part in (config, *(part for part, _ in parts(config))):
+        name = part.get("dtype") or part.get("torch_dtype")
+        if isinstance(name, str):
+            return name
+    return None

@@ -14,22 +14,20 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_folder
-from codraft.formats.hub import cache_root, fetch_model
+from codraft.formats.hub import embedded_path, fetch_model
 
 # Revision and sha256 of model.safetensors as several public projects pin them (read 2026-11-29); the hub itself cannot
 # be reached from where codraft is developed.
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct@12fd25f77366fa6b3b4b768ec3050bf629380bac"
 HUB_SHA256 = {"model.safetensors": "5af571cbf074e6d21a03528d2330792e532ca608f24ac70a143f6b369968ab8c"}
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-# Bump when what is written changes, so that old caches are not mistaken for new ones.
-LAYOUT = "v1"
 # Relative weight noise at which the copy agrees with the original on most tokens but not all.
 NOISE = 0.06
 
 
 def embedded_folder(name: str) -> Path:
     """The checkpoint folder of an embedded model, made on first use."""
-    folder = cache_root() / "models" / f"{EMBEDDED[name].stem}-{LAYOUT}"
+    folder = embedded_path(name)
     if not (folder / "config.json").is_file():
         print(f"codraft: preparing {EMBEDDED[name].title} in {folder} (once)", file=sys.stderr)
         EMBEDDED[name].make(folder)
@@ -123,13 +121,13 @@ def link_checkpoint(source: Path, folder: Path) -> None:
 
 
 class Embedded:
-    """Name on disk, name for people, and how it is made."""
+    """Name for people, and how it is made; `formats/hub.py` knows where."""
 
-    def __init__(self, stem: str, title: str, make: Callable[[Path], None]) -> None:
-        self.stem, self.title, self.make = stem, title, make
+    def __init__(self, title: str, make: Callable[[Path], None]) -> None:
+        self.title, self.make = title, make
 
 
 EMBEDDED = {
-    "demo": Embedded("smollm2-135m-instruct", "the embedded model SmolLM2-135M-Instruct", make_demo),
-    "demo-noisy": Embedded("smollm2-135m-noisy", "a perturbed copy of the embedded model", make_noisy),
+    "demo": Embedded("the embedded model SmolLM2-135M-Instruct", make_demo),
+    "demo-noisy": Embedded("a perturbed copy of the embedded model", make_noisy),
 }

@@ -9,6 +9,7 @@ from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.heads.head import Head
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture
+from codraft.models.inspect.workload import Workload
 
 ENGINES = ("vllm", "sglang", "trtllm")
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -106,12 +107,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A target, perhaps a drafter, and the question."""
+    """A target, perhaps a drafter, and the question.
+
+    `vocabulary` compares the tokenizers of an external drafter. `workload` is the user's text; `coverage` is the share
+    of it that a reduced draft vocabulary can write.
+    """
 
     target: Model
     drafter: Model | HeadModel | None = None
     question: Question = field(default_factory=Question)
     vocabulary: Vocabulary | None = None
+    workload: Workload | None = None
+    coverage: float | None = None
 
     @property
     def head(self) -> Head | None:
@@ -123,10 +130,6 @@ class Pair:
         yield self.target
         if self.drafter is not None:
             yield self.drafter
-
-    def severity(self, engine: str, ours: Severity, others: Severity) -> Severity:
-        """Severity of what concerns one engine: `ours` where that engine was asked for, or none was."""
-        return ours if self.question.engine == engine else others
 
 
 def asked(key: str, value: Any) -> Evidence:

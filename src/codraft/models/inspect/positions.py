@@ -118,12 +118,10 @@ OLD_BASE = 10_000.0
 def check(pair: Pair) -> Iterator[Finding]:
     """Limits, RoPE, windows."""
     drafter, target = pair.drafter, pair.target
-    context, most = pair.question.context, target.arch.max_positions
-    if context is not None and most is not None and context > most:
+    most = target.arch.max_positions
+    if most is not None and (said := too_long(pair, most)) is not None:
         yield TARGET_WORKLOAD.found(
-            f"{context} tokens, and the target has {most} positions",
-            asked("context", context),
-            target.key("max_position_embeddings"),
+            f"{said}, and the target has {most} positions", longest(pair), target.key("max_position_embeddings")
         )
     if drafter is None:
         return
@@ -143,24 +141,37 @@ def drafter_positions(drafter: Model | HeadModel) -> int | None:
 
 def check_limit(pair: Pair, drafter: Model | HeadModel) -> Iterator[Finding]:
     """The drafter's limit against the workload, or else against the target's."""
-    limit, theirs, context = drafter_positions(drafter), pair.target.arch.max_positions, pair.question.context
+    limit, theirs = drafter_positions(drafter), pair.target.arch.max_positions
     if limit is None:
         return
-    evidence = [drafter.key("max_position_embeddings"), pair.target.key("max_position_embeddings")]
-    if context is not None and context > limit:
+    evidence = (drafter.key("max_position_embeddings"), pair.target.key("max_position_embeddings"))
+    if (said := too_long(pair, limit)) is not None:
         yield WORKLOAD.found(
-            f"{context} tokens, and the drafter has {limit} positions",
-            asked("context", context),
-            *evidence,
-            engines=POSITION_REMARKS,
+            f"{said}, and the drafter has {limit} positions", longest(pair), *evidence, engines=POSITION_REMARKS
         )
-    elif theirs is not None and limit < theirs and context is None:
+    elif theirs is not None and limit < theirs and pair.question.context is None:
         yield LIMIT.found(
             f"the drafter has {limit} positions, the target {theirs}",
             *evidence,
             engines=POSITION_REMARKS,
-            fix=f"{LIMIT.fix} Give --context or --prompts to judge your workload.",
+            fix=f"{LIMIT.fix} --context or --prompts judges your own lengths.",
         )
+
+
+def too_long(pair: Pair, limit: int) -> str | None:
+    """What of the workload goes beyond a limit, in words; None where nothing does, or nothing is known of it."""
+    context, workload = pair.question.context, pair.workload
+    if workload is not None and (count := workload.longer_than(limit)):
+        share = count / len(workload.ids)
+        return f"{count} of {len(workload.ids)} prompts ({share:.0%}) are longer, up to {workload.longest} tokens"
+    return f"{context} tokens" if context is not None and context > limit else None
+
+
+def longest(pair: Pair) -> Evidence:
+    """The flag that gives the lengths."""
+    if pair.workload is not None:
+        return asked("prompts", pair.workload.name)
+    return asked("context", pair.question.context)
 
 
 def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:

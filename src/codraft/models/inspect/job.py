@@ -1,0 +1,115 @@
+"""One inspection: open both, compare, find."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from codraft.core.errors import SpecError
+from codraft.core.files import sha256_text
+from codraft.core.inspection import InspectionRecord, Vocabulary
+from codraft.core.provenance import provenance
+from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.draftmap import coverage, sample_ids
+from codraft.formats.heads.detect import detect
+from codraft.formats.heads.layout import canonical_names
+from codraft.formats.heads.read import read_head
+from codraft.formats.vocab import compare_sources
+from codraft.models.inspect.catalog import findings
+from codraft.models.inspect.head_summary import summarize_head
+from codraft.models.inspect.pair import HeadModel, Model, Pair, Question
+from codraft.models.inspect.tokens import draft_map
+from codraft.models.inspect.workload import Sample, Workload, read_workload
+from codraft.models.parameters import count_parameters
+from codraft.models.reader import read_architecture
+from codraft.models.summary import summarize
+
+
+def inspect(
+    target: str, drafter: str | None = None, question: Question | None = None, sample: Sample | None = None
+) -> InspectionRecord:
+    """What a model is, and whether a drafter fits it. Reads configs, headers and tokenizer files; SpecError where one of
+    them cannot be read."""
+    start = time.perf_counter()
+    question = question or Question()
+    ours = open_target(target)
+    theirs = None if drafter is None else open_drafter(drafter)
+    pair = compared(Pair(target=ours, drafter=theirs, question=question), sample)
+    found = findings(pair)
+    return InspectionRecord(
+        schema=InspectionRecord.SCHEMA,
+        provenance=provenance(engine={"name": "headers"}, input_hashes=hashes(pair)),
+        target=summarize(ours.checkpoint, ours.arch),
+        drafter=None if theirs is None else summary_of(theirs),
+        method=question.method,
+        engine=question.engine,
+        vocabulary=pair.vocabulary,
+        findings=found,
+        bytes_read=sum(model.checkpoint.source.bytes_read for model in pair.models()),
+        wall_s=time.perf_counter() - start,
+    )
+
+
+def open_target(name: str) -> Model:
+    """The target; a drafter's head in its place is refused."""
+    point = open_checkpoint(name)
+    kind = detect(point.config, point.tensors)
+    if kind is not None:
+        raise SpecError(
+            f"{point.label} is a drafter's head ({kind.mechanism}, seen by {kind.seen[0]}), not a model to speed up; give "
+            "the target first, then the drafter"
+        )
+    return open_model(point, "target")
+
+
+def open_drafter(name: str) -> Model | HeadModel:
+    """A head where one is recognised, else a language model of its own."""
+    point = open_checkpoint(name)
+    kind = detect(point.config, point.tensors)
+    if kind is None:
+        return open_model(point, "drafter")
+    head = read_head(kind, point.config, point.tensors, f"{point.label}/config.json")
+    return HeadModel(checkpoint=point, head=head, tensors=canonical_names(kind, point.tensors))
+
+
+def open_model(point: Checkpoint, side: Any) -> Model:
+    """A causal language model."""
+    arch = read_architecture(point.config, point.tensors)
+    return Model(side=side, checkpoint=point, arch=arch, parameters=count_parameters(arch, point.tensors))
+
+
+def compared(pair: Pair, sample: Sample | None) -> Pair:
+    """The pair with its vocabularies beside each other, and a sample text held against both."""
+    drafter, target = pair.drafter, pair.target
+    workload = None if sample is None else read_workload(target.checkpoint.source, sample)
+    pair = replace(pair, workload=workload)
+    if isinstance(drafter, Model):
+        found = compare_sources(
+            target.checkpoint.source,
+            drafter.checkpoint.source,
+            target.arch.vocab_size,
+            drafter.arch.vocab_size,
+            workload,
+        )
+        return replace(pair, vocabulary=found)
+    if isinstance(drafter, HeadModel) and workload is not None and drafter.head.reduced:
+        mapped = draft_map(drafter, target.arch.vocab_size)
+        if mapped is not None:
+            return replace(pair, coverage=coverage(workload.tokens(), mapped.target_ids))
+    return pair
+
+
+def summary_of(drafter: Model | HeadModel) -> Any:
+    """The drafter in the record."""
+    return summarize_head(drafter) if isinstance(drafter, HeadModel) else summarize(drafter.checkpoint, drafter.arch)
+
+
+def hashes(pair: Pair) -> Mapping[str, str]:
+    """Short hashes of configs and headers."""
+    result = {}
+    for model in pair.models():
+        config = sha256_text(repr(sorted(model.checkpoint.config.items(), key=lambda item: item[0])))
+        headers = sha256_text("\n".join(f"{i.name} {i.dtype} {i.shape}" for i in model.checkpoint.tensors.values()))
+        result[f"{model.side}_config"] = config[:16]
+        result[f"{model.side}_headers"] = headers[:16]
+    return result

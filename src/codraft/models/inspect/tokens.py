@@ -1,0 +1,264 @@
+"""Do target and drafter mean the same tokens by the same ids?"""
+
+from collections.abc import Iterator
+
+from codraft.core.inspection import Finding, Vocabulary
+from codraft.formats.draftmap import DraftMap, read_draft_map
+from codraft.formats.safetensors import read_values
+from codraft.models.inspect.pair import (
+    HeadModel,
+    Model,
+    Pair,
+    Rule,
+    absent_evidence,
+    config_evidence,
+    tensor_evidence,
+)
+
+DIFFERENT = Rule(
+    code="vocab.different",
+    severity="error",
+    title="The same ids mean other strings",
+    consequence="Drafts are other text than the target would write: they are refused, and engines that do not compare "
+    "tokenizers say nothing.",
+    fix="Use a drafter with the target's tokenizer, or an engine's way across vocabularies (vLLM "
+    "use_heterogeneous_vocab, transformers' universal assisted generation).",
+    seen="sgl-project/sglang#23838, vllm-project/vllm#13849",
+)
+PERMUTED = Rule(
+    code="vocab.permuted",
+    severity="error",
+    title="The same strings under other ids",
+    consequence="Sizes agree, so every size check passes, and every draft means another token.",
+    fix="Use a drafter with the target's tokenizer; a map of ids would also do, and no engine has one.",
+    seen="sgl-project/sglang#23838",
+)
+EXTENDED = Rule(
+    code="vocab.extended",
+    severity="warning",
+    title="One vocabulary has tokens that the other lacks",
+    consequence="Where the target writes such a token the draft is refused; where the drafter proposes one, the id "
+    "may have no row in the target.",
+    fix="Harmless if those tokens are rare in your text; add them to the drafter if they are your turn or tool "
+    "markers.",
+    seen="ggml-org/llama.cpp#3812, #22358",
+)
+PADDED = Rule(
+    code="vocab.padded",
+    severity="note",
+    title="Equal vocabularies, embeddings padded differently",
+    consequence="The pair is right; engines that compare sizes refuse it.",
+    fix="Pad the smaller embedding with rows that are never drawn, or use an engine that compares tokenizers.",
+    seen="vllm-project/vllm#7252, #10913",
+)
+UNSAFE = Rule(
+    code="vocab.rows",
+    severity="error",
+    title="Tokens without a row in one embedding",
+    consequence="An id past the last row crashes the look-up, or wraps to another token.",
+    fix="Resize the embedding to the tokenizer, in the checkpoint.",
+)
+UNKNOWN = Rule(
+    code="vocab.unknown",
+    severity="warning",
+    title="The vocabularies could not be compared",
+    consequence="Equal sizes do not make equal tokens.",
+    fix="Put tokenizer.json beside both models.",
+)
+SPECIAL = Rule(
+    code="vocab.special",
+    severity="warning",
+    title="Other special tokens",
+    consequence="A drafter that ends its text with another token never proposes the target's end, or proposes an "
+    "end that is none.",
+    fix="Harmless where only the default differs and the chat template writes the right one; check the end-of-turn "
+    "token.",
+)
+SIZE = Rule(
+    code="vocab.size",
+    severity="error",
+    title="The head was made for a vocabulary of another size",
+    consequence="Embedding, output head and map of ids belong to another tokenizer: loading fails, or ids mean "
+    "other tokens.",
+    fix="This head belongs to another target; find the one it was trained for, or train one for this target.",
+)
+SIZE_PADDING = Rule(
+    code="vocab.size_padding",
+    severity="warning",
+    title="The head's vocabulary is a little larger or smaller than the target's",
+    consequence="Usually padding of the embedding; loading may still fail on the shape.",
+    fix="Check that the head was trained for this target, and pad or cut its embedding to the target's rows.",
+    seen="vllm-project/vllm#7252",
+)
+MAP_ABSENT = Rule(
+    code="d2t.absent",
+    severity="error",
+    title="A reduced draft vocabulary without its map",
+    consequence="Drafted ids are taken for the target's: they mean other tokens, and nothing is accepted.",
+    fix="Export d2t (target id minus draft id, for every draft id) with the checkpoint.",
+    seen="alibaba/rtp-llm#521, vllm-project/vllm-ascend#16166",
+)
+MAP_ABSOLUTE = Rule(
+    code="d2t.absolute",
+    severity="error",
+    title="The map holds target ids, where engines read offsets",
+    consequence="vLLM and SGLang add the draft id to each entry: drafted ids mean other tokens, or are out of range.",
+    fix="Subtract the draft id from each entry (codraft convert writes it so).",
+)
+MAP_BROKEN = Rule(
+    code="d2t.inconsistent",
+    severity="error",
+    title="The map of draft ids is broken",
+    consequence="Some drafted ids mean other tokens, or none.",
+    fix="Build the map again from the counts it was trained with.",
+    seen="sgl-project/SpecForge#76",
+)
+MAP_DOUBTFUL = Rule(
+    code="d2t.doubtful",
+    severity="warning",
+    title="The map of draft ids is odd",
+    consequence="It may be right; it may be a buffer that was never filled.",
+    fix="Compare it with the vocabulary that the head was trained with.",
+)
+INVERSE_ABSENT = Rule(
+    code="t2d.absent",
+    severity="note",
+    title="No t2d beside the map",
+    consequence="Engines do not need it; some trainers and exporters do.",
+    fix="Nothing to do for serving.",
+)
+COVERAGE = Rule(
+    code="draft_vocab.coverage",
+    severity="note",
+    title="What the draft vocabulary covers of a text",
+    consequence="A token outside it is never drafted, so acceptance at each position is at most this share.",
+    fix="Build the draft vocabulary from your own text, with special and byte tokens kept.",
+    seen="vllm-project/vllm#24343",
+)
+RULES = (
+    DIFFERENT, PERMUTED, EXTENDED, PADDED, UNSAFE, UNKNOWN, SPECIAL, SIZE, SIZE_PADDING, MAP_ABSENT, MAP_ABSOLUTE,
+    MAP_BROKEN, MAP_DOUBTFUL, INVERSE_ABSENT, COVERAGE,
+)  # fmt: skip
+
+# Embeddings are padded to multiples of at most this.
+PADDING = 1024
+# Problems of a map that change what drafted ids mean.
+BROKEN = ("dtype", "shape", "length", "range", "duplicates", "t2d")
+LOW_COVERAGE = 0.9
+# Bytes of a map that are read: 2 MiB for 256K ids.
+MOST_IDS = 1 << 20
+
+
+def check(pair: Pair) -> Iterator[Finding]:
+    """Tokenizers of an external model; size and map of a head."""
+    drafter = pair.drafter
+    if isinstance(drafter, Model) and pair.vocabulary is not None:
+        yield from check_external(pair, drafter, pair.vocabulary)
+    elif isinstance(drafter, HeadModel) and drafter.head.mechanism not in ("medusa", "mlp_speculator"):
+        yield from check_size(pair.target, drafter)
+        yield from check_map(pair, drafter)
+
+
+def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """The verdict of the comparison, with the first ids that differ."""
+    evidence = (pair.target.key("vocab_size"), drafter.key("vocab_size"))
+    shown = "; ".join(
+        f"id {e['id']} is {e['target']!r} for the target, {e['drafter']!r} for the drafter"
+        for e in vocabulary.examples[:3]
+    )
+    share = "" if vocabulary.affected_share is None else f"; {vocabulary.affected_share:.1%} of the sample's tokens"
+    rules = {"different": DIFFERENT, "permuted": PERMUTED, "extended": EXTENDED, "padded": PADDED, "unknown": UNKNOWN}
+    rule = rules.get(vocabulary.verdict)
+    if vocabulary.verdict == "unknown":
+        missing = [
+            side
+            for side, file in (("target", vocabulary.file_target), ("drafter", vocabulary.file_drafter))
+            if file is None
+        ]
+        sizes = f"; sizes are {vocabulary.rows_target} and {vocabulary.rows_drafter}"
+        yield UNKNOWN.found(
+            f"no tokenizer file of the {' and the '.join(missing)}{sizes}",
+            *evidence,
+            severity="error" if vocabulary.rows_target != vocabulary.rows_drafter else None,
+        )
+    elif rule is not None:
+        counted = f"{vocabulary.num_differing} ids differ ({shown}){share}"
+        sizes = f"{vocabulary.rows_target} rows against {vocabulary.rows_drafter}"
+        rare = (
+            vocabulary.num_differing is not None and vocabulary.num_differing < 16 and vocabulary.verdict == "different"
+        )
+        yield rule.found(
+            sizes if vocabulary.verdict == "padded" else counted,
+            *evidence,
+            severity="warning" if rare else None,
+            engines={"vllm": "draft_model refuses unequal sizes unless use_heterogeneous_vocab is set"}
+            if vocabulary.rows_target != vocabulary.rows_drafter
+            else None,
+        )
+    if vocabulary.safe_padding is False and vocabulary.num_without_row:
+        yield UNSAFE.found(f"{vocabulary.num_without_row} ids lie past the smaller embedding", *evidence)
+    if vocabulary.special:
+        words = ", ".join(f"{name} {ids['target']} and {ids['drafter']}" for name, ids in vocabulary.special.items())
+        yield SPECIAL.found(
+            words,
+            *(config_evidence("drafter", drafter.config, f"{name}_token_id", "") for name in vocabulary.special),
+            severity="warning" if "eos" in vocabulary.special else "note",
+        )
+
+
+def check_size(target: Model, drafter: HeadModel) -> Iterator[Finding]:
+    """Rows of the target's embedding against the vocabulary that the head names."""
+    ours, theirs = drafter.head.vocab_size, target.arch.vocab_size
+    if ours is None or ours == theirs:
+        return
+    evidence = (drafter.key("vocab_size"), target.key("vocab_size"))
+    # A config that gives the draft vocabulary as the vocabulary.
+    if ours == drafter.head.draft_vocab_size and ours < theirs and "d2t" in drafter.tensors:
+        return
+    rule = SIZE_PADDING if abs(ours - theirs) < PADDING else SIZE
+    yield rule.found(f"{ours} in the head's config, {theirs} in the target's", *evidence)
+
+
+def check_map(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
+    """d2t and t2d."""
+    head, d2t, t2d = drafter.head, drafter.tensors.get("d2t"), drafter.tensors.get("t2d")
+    if d2t is None:
+        if head.reduced and drafter.tensors:
+            yield MAP_ABSENT.found(
+                f"{head.draft_vocab_size} of {head.vocab_size} tokens are drafted, and d2t is not there",
+                absent_evidence("drafter", "*.safetensors", "d2t"),
+                drafter.key("draft_vocab_size"),
+            )
+        return
+    found = draft_map(drafter, pair.target.arch.vocab_size)
+    evidence = tensor_evidence("drafter", d2t)
+    if found is None:
+        yield MAP_BROKEN.found(f"d2t is {d2t.dtype} {list(d2t.shape)}, no list of ids", evidence)
+        return
+    broken = [problem for problem in found.problems if problem.kind in BROKEN]
+    if found.form == "inconsistent" or broken:
+        yield MAP_BROKEN.found("; ".join(problem.message for problem in broken or found.problems), evidence)
+    elif found.form == "absolute":
+        yield MAP_ABSOLUTE.found(f"the last of {len(found.target_ids)} entries is {found.target_ids[-1]}", evidence)
+    doubtful = [problem.message for problem in found.problems if problem.kind not in BROKEN]
+    if doubtful and not broken:
+        yield MAP_DOUBTFUL.found("; ".join(doubtful), evidence)
+    if t2d is None:
+        yield INVERSE_ABSENT.found("t2d is not there", absent_evidence("drafter", "*.safetensors", "t2d"))
+    if pair.coverage is not None:
+        yield COVERAGE.found(
+            f"{pair.coverage:.1%} of the sample's tokens",
+            evidence,
+            severity="warning" if pair.coverage < LOW_COVERAGE else None,
+        )
+
+
+def draft_map(drafter: HeadModel, vocab_size: int) -> DraftMap | None:
+    """The map of a head, None where its tensor is no list of ids that can be read."""
+    d2t, t2d = drafter.tensors.get("d2t"), drafter.tensors.get("t2d")
+    if d2t is None or d2t.num_elements > MOST_IDS or d2t.dtype not in ("I64", "I32", "U32", "I16", "U8", "I8", "F32"):
+        return None
+    source = drafter.checkpoint.source
+    marks = None if t2d is None or t2d.num_elements > MOST_IDS else read_values(source, t2d)
+    values = read_values(source, d2t).reshape(d2t.shape)
+    return read_draft_map(values, marks, vocab_size, drafter.head.draft_vocab_size)

@@ -1,0 +1,96 @@
+"""JSON of checkpoints: what is read, and that each refusal is one sentence that names the file."""
+
+from pathlib import Path
+
+import pytest
+
+from codraft.core.errors import SpecError
+from codraft.formats.jsonfile import read_json, read_weight_map
+from codraft.formats.source import FolderSource
+
+
+def source_of(folder: Path, content: bytes | str, name: str = "config.json") -> FolderSource:
+    """A folder `m` with one file."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return FolderSource(folder, "m")
+
+
+def test_infinity_and_nan_are_numbers_as_in_real_configs(tmp_path: Path) -> None:
+    data = read_json(
+        source_of(tmp_path, '{"limit": [0.0, Infinity], "x": NaN, "name": "\\u00fc\\ud83d\\ude00"}'), "config.json"
+    )
+    assert data["limit"] == [0.0, float("inf")]
+    assert data["x"] != data["x"]
+    assert data["name"] == "ü😀"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', "m/config.json names 'b' twice in one object; remove one"),
+        ('{"k\\ny": 1, "k\\ny": 2}', "m/config.json names 'k\\ny' twice in one object; remove one"),
+        ("[1]", "m/config.json holds a JSON list, not an object"),
+        ("null", "m/config.json holds a JSON NoneType, not an object"),
+        ('{"a": 1,}', "line 1, column 9"),
+        ("", "m/config.json is not JSON that can be read (Expecting value, line 1, column 1)"),
+        ("\ufeff{}", "Unexpected UTF-8 BOM"),
+        (b'{"a": "\xff"}', "(not UTF-8 text at byte 7)"),
+        ('{"a":' * 100_000, "(nested too deeply)"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "(nested too deeply)"),
+        ('{"a": ' + "9" * 5000 + "}", "(a number with too many digits)"),
+        ('{"a": "\\ud83d"}', "half of a surrogate pair"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00", "is a Git LFS pointer"),
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused_in_one_sentence(tmp_path: Path, content: bytes | str, sentence: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_json(source_of(tmp_path, content), "config.json")
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("m/config.json ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_above_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    source = source_of(tmp_path, '{"a": 1}')
+    with pytest.raises(SpecError, match=r"^m/config.json has 8 bytes, and at most 7 are read"):
+        read_json(source, "config.json", 7)
+    assert source.bytes_read == 0
+    assert read_json(source, "config.json", 8) == {"a": 1}
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"^m has no 'tokenizer.json'"):
+        read_json(source_of(tmp_path, "{}"), "tokenizer.json")
+
+
+def test_duplicates_stand_where_they_are_allowed_and_the_last_counts(tmp_path: Path) -> None:
+    assert read_json(source_of(tmp_path, '{"a": 1, "a": 2}'), "config.json", duplicates_ok=True) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["../a.safetensors", "/a.safetensors", "a/../../b.safetensors", "a//b.safetensors", "C:a.safetensors",
+     "..\\a.safetensors", "a\n.safetensors", "pytorch_model.bin", ".", "", "./a.safetensors"],
+)  # fmt: skip
+def test_a_weight_map_that_leads_out_of_the_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
+    import json
+
+    index = "model.safetensors.index.json"
+    source = source_of(tmp_path, json.dumps({"weight_map": {"w": "good.safetensors", "x": file}}), index)
+    with pytest.raises(
+        SpecError, match=r"^m/model.safetensors.index.json names '.*', which is no safetensors file"
+    ) as caught:
+        read_weight_map(source)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": []}', '{"weight_map": {"a": 1}}', '{"weight_map": null}'])
+def test_an_index_without_a_table_of_files_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(SpecError, match="has no weight_map of tensor and file names"):
+        read_weight_map(source_of(tmp_path, content, "model.safetensors.index.json"))
+
+
+def test_a_shard_in_a_subfolder_is_a_name_like_any_other(tmp_path: Path) -> None:
+    source = source_of(tmp_path, '{"weight_map": {"w": "sub/a.safetensors"}}', "model.safetensors.index.json")
+    assert read_weight_map(source) == {"w": "sub/a.safetensors"}
