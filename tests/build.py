@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
+from codraft.core.acceptance import Acceptance, StepLog, curve_point
+from codraft.core.curve import CurvePoint
 from codraft.core.provenance import Provenance
 from codraft.core.schema import AcceptanceRecord, AcceptanceResult, Candidate, DrafterInfo, PromptsInfo, TimingPoint
 

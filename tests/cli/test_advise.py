@@ -10,8 +10,9 @@ import pytest
 from codraft.cli.main import main
 from codraft.cli.tables import guideline_lines
 from codraft.core.files import sha256_file
+from codraft.core.provenance import Record
 from codraft.core.record import read_record, write_record
-from codraft.core.schema import DecisionRecord, FrontierRecord, Guideline, Record, TimingRecord
+from codraft.core.schema import DecisionRecord, FrontierRecord, Guideline, TimingRecord
 
 from tests import build
 from tests.cli import figures

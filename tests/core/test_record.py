@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codraft.core.acceptance import Acceptance, StepLog, curve_point
 from codraft.core.errors import SpecError
-from codraft.core.provenance import provenance
+from codraft.core.provenance import Record, provenance
 from codraft.core.record import (
     check_destination,
     dumps,
@@ -42,7 +42,6 @@ from codraft.core.schema import (
     Guideline,
     HardwareRecord,
     Mechanism,
-    Record,
     ScheduleEntry,
     TimingPoint,
     TimingRecord,

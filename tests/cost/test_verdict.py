@@ -85,9 +85,10 @@ def test_whoever_slows_the_user_down_is_named_once_with_a_figure_below_1(
 ) -> None:
     (made,), _ = decide(curves, points, None)
     losing = slow(made.candidates)
-    assert {line.split()[0] for line in made.warnings} == set(losing)
-    assert len(made.warnings) == len(losing)
-    for line in made.warnings:
+    lines = [line for line in made.warnings if "makes decoding slower" in line]
+    assert {line.split()[0] for line in lines} == set(losing)
+    assert len(lines) == len(losing)
+    for line in lines:
         name = line.split()[0]
         speeds = [c.speedup for c in made.candidates if c.drafter == name]
         shown = max(speeds) if max(speeds) < 1 else min(speeds)

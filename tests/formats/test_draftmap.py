@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codraft.formats.draftmap import DraftMap, coverage, read_draft_map
+from codraft.formats.draftmap import DraftMap, read_draft_map
 
 V = 40
 SUBSETS = st.sets(st.integers(0, V - 1), min_size=1).map(sorted)
@@ -174,11 +174,3 @@ def test_a_map_of_real_size_is_recognised_in_both_forms() -> None:
         found = read_draft_map(d2t, None, 128_256, 32_000)
         assert (found.form, found.problems) == (form, [])
         assert np.array_equal(found.target_ids, ids)
-
-
-@given(st.lists(st.integers(0, 9)), st.sets(st.integers(0, 9)))
-def test_coverage_is_the_share_of_tokens_that_are_in_the_draft_vocabulary(tokens: list[int], ids: set[int]) -> None:
-    expected = sum(token in ids for token in tokens) / len(tokens) if tokens else None
-    found = coverage(tokens, ids)
-    assert found == (None if expected is None else pytest.approx(expected))
-    assert coverage(np.array(tokens, np.int64), np.array(sorted(ids), np.int64)) == found

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codraft.core.errors import CapabilityError, SpecError
+from codraft.core.errors import SpecError
 from codraft.core.inspection import Vocabulary
 from codraft.formats import vocab as module
-from codraft.formats.draftmap import affected_share, sample_ids
+from codraft.formats.sample import sample_ids
 from codraft.formats.vocab import (
     Vocab,
     byte_level,
@@ -413,7 +412,7 @@ def checkpoint(**more: Any) -> Files:
 def test_files_of_equal_bytes_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "parse", lambda files: pytest.fail("parsed"))
     for rows_target, rows_drafter in ((4, 4), (4, None), (None, None)):
-        found = compare_sources(checkpoint(), checkpoint(), rows_target, rows_drafter, text="ab")
+        found = compare_sources(checkpoint(), checkpoint(), rows_target, rows_drafter, [0, 1])
         assert (found.verdict, found.num_differing, found.num_target) == ("equal", 0, None)
         assert (found.affected_share, found.file_target, found.file_drafter) == (
             0.0,
@@ -434,7 +433,7 @@ def test_a_token_added_beside_equal_files_is_found() -> None:
 
 
 def test_without_a_tokenizer_file_nothing_is_known_but_what_was_read() -> None:
-    found = compare_sources(checkpoint(), Files(config__json={}), 4, 4, text="a")
+    found = compare_sources(checkpoint(), Files(config__json={}), 4, 4, [0])
     assert found == Vocabulary(
         verdict="unknown", num_target=None, num_drafter=None, rows_target=4, rows_drafter=4, num_differing=None,
         examples=[], shared_strings=None, safe_padding=None, file_target="tokenizer.json",
@@ -467,43 +466,24 @@ def test_a_special_id_that_is_no_number_is_named(value: Any) -> None:
         special_ids(Files(config__json={"eos_token_id": value}))
 
 
-def test_the_affected_share_counts_tokens_of_the_text_that_mean_something_else(tmp_path: Path) -> None:
+def test_the_affected_share_counts_tokens_of_the_sample_that_mean_something_else(tmp_path: Path) -> None:
     target, drafter = tmp_path / "target", tmp_path / "drafter"
     write_tokenizer(target, 260)
     ids = json.loads((target / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     ids["a"], ids["b"] = ids["b"], ids["a"]
     write_tokenizer(drafter, ids)
-    found = compare_sources(folder_source(target), folder_source(drafter), 260, 260, text="aabc")
+    ours, theirs = folder_source(target), folder_source(drafter)
+    (sample,) = sample_ids(ours, ["aabc"])
+    found = compare_sources(ours, theirs, 260, 260, sample)
     assert (found.verdict, found.affected_share) == ("permuted", 0.75)
-    assert compare_sources(folder_source(target), folder_source(drafter), text="").affected_share is None
-    assert compare_sources(folder_source(target), folder_source(drafter)).affected_share is None
+    assert compare_sources(ours, theirs, sample=[]).affected_share is None
+    assert compare_sources(ours, theirs).affected_share is None
 
 
 def test_ids_without_a_row_in_the_drafter_are_affected(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, 260)
     source = folder_source(tmp_path)
-    tokens = sample_ids(source, "az")
-    assert tokens is not None
-    assert tokens[0] < tokens[1]
-    found = compare_sources(source, source, 260, tokens[1], text="aaaz")
+    ((a, z),) = sample_ids(source, ["az"])
+    assert a < z
+    found = compare_sources(source, source, 260, z, [a, a, a, z])
     assert (found.verdict, found.safe_padding, found.affected_share) == ("padded", False, 0.25)
-
-
-def test_without_the_tokenizers_package_a_share_is_not_computed_or_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_tokenizer(tmp_path, 260)
-    source = folder_source(tmp_path)
-    assert affected_share(source, {5}, "a") is not None
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert affected_share(source, {5}, "a") is None
-    assert affected_share(source, set(), "a") == 0.0
-    with pytest.raises(CapabilityError, match="pip install tokenizers"):
-        affected_share(source, {5}, "a", required=True)
-
-
-def test_a_tokenizer_that_the_package_refuses_is_one_sentence() -> None:
-    with pytest.raises(SpecError, match=r"^m/tokenizer.json is refused by the tokenizers package") as caught:
-        affected_share(checkpoint(), {0}, "a")
-    assert "\n" not in str(caught.value)
-    assert affected_share(Files(vocab__json={}), {0}, "a") is None

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from codraft.core.acceptance import CurvePoint
+from codraft.core.curve import CurvePoint
 from codraft.core.provenance import Provenance
 from codraft.core.schema import (
     AcceptanceRecord,

@@ -11,8 +11,9 @@ import pytest
 
 from codraft.cli.main import main
 from codraft.core.errors import SpecError
+from codraft.core.provenance import Record
 from codraft.core.record import read_record, write_record
-from codraft.core.schema import AcceptanceRecord, DecisionRecord, FrontierRecord, Record, TimingRecord
+from codraft.core.schema import AcceptanceRecord, DecisionRecord, FrontierRecord, TimingRecord
 from codraft.study.run import Study
 from codraft.study.spec import StudySpec, read_study
 

@@ -13,8 +13,8 @@ Drafter = Annotated[
 Method = Annotated[
     str | None,
     Parameter(
-        help="What the drafter is served as: external, eagle3, mtp, dflash, dspark, ngram, suffix, or an engine's own word "
-        "(draft_model, EAGLE3, nextn, ...). Without it the checkpoint decides."
+        help="What the drafter is served as: external, eagle3, mtp, dflash, dspark, ngram, suffix, or an engine's own "
+        "word (draft_model, EAGLE3, nextn, ...). Without it the checkpoint decides."
     ),
 ]
 Engine = Annotated[
@@ -51,11 +51,11 @@ def inspect(
     ] = False,
     json: o.Json = None,
 ) -> int:
-    """What is this model, do the two fit, and will they silently fail? Reads configs and headers only; no torch, no GPU.
+    """What is this model, do the two fit, and will they silently fail? Configs and headers only; no torch, no GPU.
 
-    The worst trouble with drafters is silent: the server starts, the text is right, and nothing is accepted. Most causes
-    stand in config.json, the tokenizer files and the safetensors headers. Findings come worst first, each with what was
-    seen, what will happen, and what to do. A hub id is read by byte ranges; weights are not downloaded.
+    The worst trouble with drafters is silent: the server starts, the text is right, and nothing is accepted. Most
+    causes stand in config.json, the tokenizer files and the safetensors headers. Findings come worst first, each with
+    what was seen, what will happen, and what to do. A hub id is read by byte ranges; weights are not downloaded.
 
         codraft inspect path/to/target
         codraft inspect path/to/target path/to/head --engine vllm -D 4

@@ -96,7 +96,7 @@ def print_head(head: HeadSummary) -> None:
 
 def vocabulary_words(vocabulary: Vocabulary) -> str:
     """The verdict, with counts."""
-    words = [vocabulary.verdict]
+    words: list[str] = [vocabulary.verdict]
     if vocabulary.num_target is not None:
         words.append(f"{vocabulary.num_target:,} and {vocabulary.num_drafter:,} ids")
     if vocabulary.rows_target != vocabulary.rows_drafter:

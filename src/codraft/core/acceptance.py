@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from codraft.core.curve import CurvePoint
 from codraft.core.stats import bootstrap_weights, interval95
 
 Floats = NDArray[np.float64]
@@ -127,25 +128,6 @@ class Acceptance:
         """Share of steps by number of tokens drafted, 0..D: what a verification pass really carries."""
         shares: Floats = self.counts.sum(axis=1) / self.steps
         return shares
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """One point of AL(D), as it stands in a record. Counts are whole unless they are expectations."""
-
-    D: int
-    AL: float
-    AL_ci95: tuple[float, float] | None = None
-    AL_macro: float
-    coverage: float
-    steps: int | float
-    drafted_steps: int | float
-    cut_steps: int | float
-    accepted: int | float
-    drafted: int | float
-    counts: list[list[int | float]]
-    joint: list[float]
-    conditional: list[float | None]
 
 
 def curve_point(conversations: Sequence[Sequence[Acceptance]]) -> CurvePoint | None:

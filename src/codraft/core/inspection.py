@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from codraft.core.schema import Record
+from codraft.core.provenance import Record
 
 Severity = Literal["error", "warning", "note"]
 # Worst first.

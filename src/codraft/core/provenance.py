@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from codraft import __version__
 
@@ -26,6 +26,15 @@ class Provenance:
     input_hashes: dict[str, str]
     time: str
     command: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What every record starts with; subclasses name their schema once."""
+
+    SCHEMA: ClassVar[str]
+    schema: str
+    provenance: Provenance
 
 
 def provenance(

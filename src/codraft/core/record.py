@@ -9,26 +9,19 @@ from typing import Any, TypeVar
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, check_writable, sha256_text, write_failure
-from codraft.core.schema import DecisionPoint, FrontierPoint, Record, ScheduleEntry
+from codraft.core.provenance import Record
 from codraft.core.spec import load
 
 R = TypeVar("R", bound="Record")
-
-
-# Contract fields whose null is a statement ("off", "never reached"), so it must stand in the JSON.
-MEANINGFUL_NULLS = frozenset({"best", "drafter"})
 
 
 def to_json(value: Any) -> Any:
     """Plain JSON data of a record; unmeasured (None) fields are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = {f.name: getattr(value, f.name) for f in fields(value)}
-        keep_null = isinstance(value, DecisionPoint | ScheduleEntry | FrontierPoint)
-        return {
-            key: to_json(item)
-            for key, item in pairs.items()
-            if item is not None or (keep_null and key in MEANINGFUL_NULLS)
-        }
+        # Null may be a statement ("off", "never reached"); a class that has such fields names them.
+        stated = getattr(value, "NULLS", ())
+        return {key: to_json(item) for key, item in pairs.items() if item is not None or key in stated}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

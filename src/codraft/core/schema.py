@@ -6,17 +6,8 @@ A measured field has no default; a field that was not measured is absent from th
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from codraft.core.acceptance import CurvePoint
-from codraft.core.provenance import Provenance
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """What every record starts with; subclasses name their schema once."""
-
-    SCHEMA: ClassVar[str]
-    schema: str
-    provenance: Provenance
+from codraft.core.curve import CurvePoint
+from codraft.core.provenance import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +231,7 @@ class Guideline:
 class DecisionPoint:
     """The choice at one (B, S); `best` is null where no candidate gains enough to be worth its while."""
 
+    NULLS: ClassVar[tuple[str, ...]] = ("best",)
     B: int
     S: int
     plain: dict[str, float]
@@ -254,6 +246,7 @@ class DecisionPoint:
 class ScheduleEntry:
     """What to run up to `max_batch` sequences; drafter null and D = 0 mean off."""
 
+    NULLS: ClassVar[tuple[str, ...]] = ("drafter",)
     max_batch: int
     drafter: str | None
     D: int
@@ -311,6 +304,7 @@ class FrontierPoint:
     `frontier` marks points that none beats in both; `plain_frontier` the same among plain decoding alone.
     """
 
+    NULLS: ClassVar[tuple[str, ...]] = ("drafter",)
     B: int
     S: int
     drafter: str | None

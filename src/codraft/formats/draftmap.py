@@ -1,4 +1,4 @@
-"""Reduced draft vocabularies (`d2t`, `t2d`), and how much of a text a part of a vocabulary covers.
+"""Reduced draft vocabularies: `d2t` and `t2d`.
 
 Two ways of writing a map of Vd draft ids are about. Offsets: target id = j + d2t[j] [SafeAILab's EAGLE-3, and what vLLM
 and SGLang read]. Absolute: target id = d2t[j]. Most arrays can be only one of the two. Where both readings are in range
@@ -7,13 +7,8 @@ offsets that allows it never repeats a value, so its map would have no two neigh
 are full of them. Hence all zeros are offsets (the first Vd ids), and 0, 1, 2, ... is absolute (the same ids).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-
-from codraft.core.errors import CapabilityError, SpecError
-from codraft.formats.jsonfile import place
-from codraft.formats.source import Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +18,6 @@ Form = Literal["offset", "absolute", "inconsistent"]
 Kind = Literal["dtype", "shape", "length", "range", "duplicates", "order", "zeros", "constant", "t2d", "ambiguous"]
 # Sums with a position stay far from the ends of int64, and such values are out of range in any case.
 LARGE = 2**40
-TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,42 +181,3 @@ def suspicions(values: "NDArray[np.int64]", reading: Reading, vocab_size: int) -
             MapProblem("zeros", f"d2t is all zeros: the first {len(values)} ids, or a buffer that was never filled")
         ]
     return [MapProblem("constant", f"every entry of d2t is {first}")]
-
-
-def coverage(token_ids: Collection[int], target_ids: Collection[int]) -> float | None:
-    """Share of a text's tokens that are among `target_ids`; None for no tokens. For a draft vocabulary, and the text
-    that the target writes, no position's acceptance can on average be higher."""
-    import numpy as np
-
-    if not len(token_ids):
-        return None
-    return float(np.isin(np.fromiter(token_ids, np.int64), np.fromiter(target_ids, np.int64)).mean())
-
-
-def affected_share(source: Source, ids: Collection[int], text: str, required: bool = False) -> float | None:
-    """Share of the text's tokens, as this source's tokenizer cuts it, that are among `ids`. None as `sample_ids`."""
-    if not len(ids):
-        return 0.0
-    tokens = sample_ids(source, text, required)
-    return None if tokens is None else coverage(tokens, ids)
-
-
-def sample_ids(source: Source, text: str, required: bool = False) -> list[int] | None:
-    """Token ids of a text, without special tokens around it. None where the source has no tokenizer.json or the
-    tokenizers package is not installed; `required` makes the latter a CapabilityError."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        if required:
-            raise CapabilityError("cutting a text into tokens needs: pip install tokenizers") from error
-        return None
-    if TOKENIZER not in source.sizes():
-        return None
-    raw = source.read(TOKENIZER)
-    try:
-        return list(Tokenizer.from_buffer(raw).encode(text, add_special_tokens=False).ids)
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SpecError(
-            f"{place(source, TOKENIZER)} is refused by the tokenizers package ({reason}); check the download"
-        ) from error

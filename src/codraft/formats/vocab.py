@@ -7,7 +7,7 @@ however the file spells them, so that vocabularies from different kinds of file 
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.inspection import Verdict, Vocabulary
-from codraft.formats.draftmap import affected_share
 from codraft.formats.jsonfile import LFS_POINTER, place, read_json
+from codraft.formats.sample import coverage
 from codraft.formats.source import Source
 
 Strings = dict[int, str]
@@ -331,12 +331,11 @@ def compare_sources(
     drafter: Source,
     rows_target: int | None = None,
     rows_drafter: int | None = None,
-    text: str | None = None,
-    required: bool = False,
+    sample: Sequence[int] | None = None,
 ) -> Vocabulary:
     """Two checkpoints' vocabularies. Files of equal bytes are parsed only where the embeddings differ in rows; else
-    nothing is counted. With a text the share of its tokens that the drafter takes for others is looked up (`required`:
-    a CapabilityError where that needs a package that is not there)."""
+    nothing is counted. `sample` is a text in the target's tokens: what share of them does the drafter take for others?
+    """
     special = differing_special(target, drafter)
     ours, theirs = tokenizer_files(target), tokenizer_files(drafter)
     padded = rows_target is not None and rows_drafter is not None and rows_target != rows_drafter
@@ -347,17 +346,17 @@ def compare_sources(
             verdict="equal" if equal else "unknown", num_target=None, num_drafter=None, rows_target=rows_target,
             rows_drafter=rows_drafter, num_differing=0 if equal else None, examples=[], shared_strings=None,
             safe_padding=None, special=special, file_target=names[0], file_drafter=names[1],
-            affected_share=0.0 if equal and text is not None else None,
+            affected_share=0.0 if equal and sample else None,
         )  # fmt: skip
     mine = parse(ours)
     other = mine if ours == theirs else parse(theirs)
     found = replace(compare(mine, other, rows_target, rows_drafter), special=special)
-    if text is None:
+    if sample is None:
         return found
     affected = set(difference(mine.strings, other.strings))
     if rows_drafter is not None:
         affected.update(i for i in mine.strings if i >= rows_drafter)
-    return replace(found, affected_share=affected_share(target, affected, text, required))
+    return replace(found, affected_share=coverage(sample, affected))
 
 
 def special_ids(source: Source) -> dict[str, int | list[int]]:

@@ -41,7 +41,7 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mla:
-    """Multi-head latent attention [DeepSeek24]: ranks of the latents, widths of a head. `q_rank` None: queries are not
+    """Multi-head latent attention [DeepSeekV2]: ranks of the latents, widths of a head. `q_rank` None: queries are not
     compressed. `index_heads` and `index_dim` are those of the indexer of sparse attention (DeepSeek-V3.2), else 0."""
 
     num_heads: int
@@ -125,10 +125,11 @@ class Layer:
 class Style:
     """What a family's layers have beside their matrices; only the count of parameters needs it.
 
-    `norms` are those around the parts of a layer, each of `norm_vectors` vectors (2 with a bias, 0 without weights).
-    `qk_norm` is one vector per head width, or over all heads. `query_gate` is a gate on the attention's output, as wide
-    as the queries or one number per head. `positions` are rows of a learned table. `sub_norms`: one norm before each
-    output projection (BitNet). `streams`: hyper-connections over so many residual streams (DeepSeek-V4). `per_layer_width`: embeddings of their own for every layer, of a vocabulary of
+    `norms` are those around the parts of a layer, each of `norm_vectors` vectors (2 with a bias, 0 without weights);
+    `sub_norms` stand before the output projections too (BitNet). `qk_norm` is one vector per head width, or over all
+    heads. `query_gate` is a gate on the attention's output, as wide as the queries or one number per head. `positions`
+    are rows of a learned table, `streams` the residual streams of hyper-connections (DeepSeek-V4), `scalars` single
+    weights of a layer. `per_layer_width`: embeddings of their own for every layer, of a vocabulary of
     `per_layer_vocab` (Gemma 3n and 4).
     """
 
@@ -162,7 +163,8 @@ class Rope:
     """Rotary positions.
 
     `kind`: `default`, `linear`, `dynamic`, `yarn`, `llama3`, `longrope`, `mrope`, ... `partial` is the share of the
-    head that is rotated. `theta_key` is where theta stands in the config, dotted; None where it is the family's default.
+    head that is rotated. `theta_key` is where theta stands in the config, dotted; None where it is a
+    default.
     """
 
     theta: float | None
@@ -205,7 +207,8 @@ class Architecture:
     `num_heads`, `num_kv_heads` and `head_dim` are those of the first layer that attends to everything, or of the first
     that attends at all. MLA keeps one latent for all heads, so that `num_kv_heads` is 1 and G the number of heads; its
     `head_dim` is a query's. `rope` is that of the full layers, `local_rope` that of windowed layers where it is
-    another. `assumed` holds what the config does not say and was taken for granted, a sentence each.
+    another. `assumed` holds what the config does not say and was taken for granted, a sentence each. A model that is
+    not `countable` has parts that no field here has, so that only its headers tell its number of weights.
     """
 
     model_type: str
@@ -229,6 +232,7 @@ class Architecture:
     local_rope: Rope | None = None
     mtp: tuple[Layer, ...] = ()
     style: Style = field(default_factory=Style)
+    countable: bool = True
 
     @property
     def G(self) -> int | None:

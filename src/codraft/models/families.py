@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codraft.models.architecture import Style
-
 Values = Mapping[str, Any]
 
 
@@ -37,12 +35,13 @@ ALIASES = {
     "qwen2_5_omni_text": "qwen2", "qwen2_audio": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe", "qwen3_omni_moe_text": "qwen3_moe",
     "qwen3_omni_moe_thinker": "qwen3_moe", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-    "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text", "gemma4_unified": "gemma4_unified_text",
+    "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text",
+    "gemma4_unified": "gemma4_unified_text",
     "llama4": "llama4_text", "mllama_text_model": "llama", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe",
     "glm4v_moe": "glm4_moe", "glm46v": "glm4_moe", "minimax_text_01": "minimax", "minimax_m1": "minimax",
     "gpt-sw3": "gpt2", "falcon_mamba": "mamba", "minimax_m3": "minimax_m3_vl_text", "granitemoe_swa": "granite_swa",
     "olmo3": "olmo2", "olmoe": "olmo2", "flex_olmo": "olmo2", "exaone_moe": "exaone4", "lfm2_moe": "lfm2",
-    "mellum": "hy_v3", "dots1": "hy_v3", "hunyuan_v1_moe": "hunyuan_v1_dense", "cohere2_moe": "cohere2",
+    "mellum": "hy_v3", "dots1": "hunyuan_v1_dense", "cohere2_moe": "cohere2",
     "refinedweb": "falcon", "refinedwebmodel": "falcon", "ministral3": "mistral3_text",
 }  # fmt: skip
 
@@ -250,7 +249,9 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
         {"use_bias": True, "num_key_value_heads": 2, "tie_word_embeddings": True},
         {},
     ),
-    "stablelm": ({"norm_vectors": 2, "qkv_bias": "use_qkv_bias", "out_bias": False}, {"partial_rotary_factor": 0.25}, {}),
+    "stablelm": (
+        {"norm_vectors": 2, "qkv_bias": "use_qkv_bias", "out_bias": False}, {"partial_rotary_factor": 0.25}, {},
+    ),
     "seed_oss": ({"out_bias": "attention_out_bias"}, {"attention_bias": True, "head_dim": 128}, {}),
     "gpt2": (
         {**BIASED, **LAYERNORM, "positions": 1},
@@ -289,7 +290,9 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
         {**BIASED, **LAYERNORM, "positions": 1}, {"tie_word_embeddings": True}, {"rope": False, "position_offset": 2},
     ),
     "bloom": (
-        {**BIASED, **LAYERNORM, "embedding_norm": True}, {"tie_word_embeddings": True}, {"rope": False, "ffn_factor": 4},
+        {**BIASED, **LAYERNORM, "embedding_norm": True},
+        {"tie_word_embeddings": True},
+        {"rope": False, "ffn_factor": 4},
     ),
     "mpt": ({"gated": False}, {"tie_word_embeddings": True, "expansion_ratio": 4}, {"rope": False}),
     "falcon": (
@@ -305,6 +308,8 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
     "granite_swa": ({"sinks": "all"}, {"tie_word_embeddings": True}, {}),
     "hy_v3": ({"qk_norm": "head"}, {"head_dim": 128}, {}),
     "hunyuan_v1_dense": ({"qk_norm": "head"}, {}, {}),
+    "hunyuan_v1_moe": ({"qk_norm": "head"}, {}, {"shared_experts": 1}),
+    "hyperclovax": ({"norms": 4}, {}, {}),
     "jais2": ({**LAYERNORM}, {"attention_bias": True, "mlp_bias": True}, {}),
     "laguna": ({"qk_norm": "head", "query_gate": "head", "router_bias": True}, {"head_dim": 128}, {}),
     "mimo_v2_flash": ({"sinks": "sliding", "out_bias": False}, {"v_head_dim": 128}, {"windowed_kv_factor": 2}),
@@ -329,7 +334,7 @@ def find_family(*model_types: Any) -> Family:
 # Built like Llama but for what their configs say; every other name is a guess.
 LIKE_LLAMA = (
     "aria_text", "axk1", "cwm", "deepseek_v32", "diffllama", "glm4_moe_lite", "glm_moe_dsa", "granite", "granitemoe",
-    "granitemoeshared", "helium", "hyperclovax", "minicpm3", "mistral3_text", "mistral4", "solar_open", "youtu",
+    "granitemoeshared", "helium", "minicpm3", "mistral3_text", "mistral4", "solar_open", "youtu",
     "internlm2", "internlm3", "baichuan", "aquila", "yi", "exaone", "decilm", "bailing_moe",
 )  # fmt: skip
 # They have parts that `Architecture` has no words for, so that only headers tell their number of weights.

@@ -1,7 +1,7 @@
-"""What sequences keep in memory: keys and values that grow with the context, windows that fill up, states of fixed size.
+"""What sequences keep in memory: keys and values that grow with the context, windows that fill up, fixed states.
 
 KV of grouped-query attention: K (d_key + d_value) numbers per token and layer [Ainslie23]; of latent attention one
-latent and one rotated key, kv_rank + rope_dim, whatever the number of heads [DeepSeek24]. A gated delta net keeps one
+latent and one rotated key, kv_rank + rope_dim, whatever the number of heads [DeepSeekV2]. A gated delta net keeps one
 matrix of d_key x d_value per value head [Yang24], Mamba d_state numbers per channel [Dao24], and both the last inputs
 of their convolution but one.
 """
@@ -44,7 +44,7 @@ class KvBytes:
 def kv_bytes(arch: Architecture, dtype_bytes: int = 2) -> KvBytes:
     """Keys and values of one sequence, at `dtype_bytes` a number; MTP modules and drafters not counted."""
     windows: dict[int, int] = {}
-    elements = 0
+    elements = 0.0
     for layer in arch.layers:
         size, own = token_elements(layer)
         elements += own
@@ -53,7 +53,9 @@ def kv_bytes(arch: Architecture, dtype_bytes: int = 2) -> KvBytes:
         else:
             elements += size
     # Compressed entries stand for several tokens; their share of one is rounded up.
-    return KvBytes(per_token=-int(-elements * dtype_bytes // 1), windowed=tuple((b, w) for w, b in sorted(windows.items())))
+    return KvBytes(
+        per_token=-int(-elements * dtype_bytes // 1), windowed=tuple((b, w) for w, b in sorted(windows.items()))
+    )
 
 
 def token_elements(layer: Layer) -> tuple[int, float]:

@@ -1,6 +1,6 @@
 """How many weights a model has, in all and for one token: counted from its shape, or from tensor headers.
 
-The convention is that of most vendors' figures, "671B total, 37B active" [DeepSeek24V3], "30.5B, 3.3B" [Qwen25]:
+The convention is that of most vendors' figures, "671B total, 37B active" [DeepSeekV3], "30.5B, 3.3B" [Qwen3]:
 
 * total: the language model. Vision and audio towers are not in it, nor are MTP modules (DeepSeek-V3 is 671B without its
   MTP module, 685B on the hub with it and its copies of embedding and head), nor buffers such as the router's bias.
@@ -12,12 +12,13 @@ Matrices follow the modeling files of transformers 5.19, which tests compare wit
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from codraft.core.inspection import Parameters
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Layer, Linear, Mamba, Mla, Moe, Style
 from codraft.models.headers import HeaderCount, count_headers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCount:
@@ -38,7 +39,8 @@ class LayerCount:
     @property
     def total(self) -> int:
         """All weights of the layer."""
-        return sum(getattr(self, f.name) for f in fields(self)) - self.experts_active
+        mixing = self.attention + self.recurrent
+        return mixing + self.dense + self.experts + self.shared + self.router + self.norms + self.other
 
     @property
     def active(self) -> int:
@@ -68,14 +70,17 @@ class Breakdown:
         return self.embedding + self.head + self.norms + self.other + sum(layer.active for layer in self.layers)
 
 
-def count_parameters(arch: Architecture, tensors: Mapping[str, TensorInfo] | None = None) -> Parameters:
+def count_parameters(arch: Architecture, tensors: Mapping[str, TensorInfo] | None = None) -> Parameters | None:
     """Weights of the language model; from headers where they hold one element for each, from the config otherwise.
 
-    Headers of packed formats (4 bits in bytes or words) do not, and an incomplete set of files does not either.
+    Headers of packed formats (4 bits in bytes or words) do not, and an incomplete set of files does not either. None
+    where only headers could tell.
     """
-    shape = break_down(arch)
     found = count_headers(tensors) if tensors else None
     if found is None or not complete(arch, found):
+        if not arch.countable:
+            return None
+        shape = break_down(arch)
         return Parameters(
             total=shape.total,
             active=shape.active,
@@ -121,7 +126,7 @@ def break_down(arch: Architecture) -> Breakdown:
 
 def count_mtp(arch: Architecture) -> int:
     """Weights of one MTP module: its decoder layer, two norms, a projection from two hidden sizes to one, a last norm
-    [DeepSeek24V3]."""
+    [DeepSeekV3]."""
     if not arch.mtp_layers or not arch.mtp:
         return 0
     layers = sum(count_layer(arch, layer).total for layer in arch.mtp)
@@ -208,7 +213,7 @@ def qk_norm_weights(heads: Attention, style: Style) -> int:
 
 
 def mla_weights(mla: Mla, style: Style, hidden: int) -> int:
-    """Latent attention [DeepSeek24]: down to the ranks, up to the heads, and the indexer of DeepSeek-V3.2."""
+    """Latent attention [DeepSeekV2]: down to the ranks, up to the heads, and the indexer of DeepSeek-V3.2."""
     queries = mla.num_heads * (mla.nope_dim + mla.rope_dim)
     latent = mla.kv_rank + mla.rope_dim
     count = hidden * latent + mla.kv_rank + mla.kv_rank * mla.num_heads * (mla.nope_dim + mla.value_dim)

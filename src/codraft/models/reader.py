@@ -1,4 +1,4 @@
-"""Any config.json, with the tensor headers where there are some, to one `Architecture`. Start with `read_architecture`."""
+"""Any config.json, with tensor headers where there are some, to one `Architecture`. Start at `read_architecture`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import Any
 from codraft.core.errors import SpecError
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Basis, Disagreement, Layer, Mixer, Rope, Style
-from codraft.models.families import Family, find_family, usual_style
-from codraft.models.fields import Fields
+from codraft.models.families import LIKE_LLAMA, ROWS, UNCOUNTED, Family, find_family, usual_style
+from codraft.models.fields import MOST_LAYERS, Fields
 from codraft.models.headers import Headers, read_headers
-from codraft.models.kinds import EXPERTS, MOST_LAYERS, NUM_LAYERS, count_layers, read_blocks, read_kinds
+from codraft.models.kinds import EXPERTS, NUM_LAYERS, count_layers, read_blocks, read_kinds
 from codraft.models.layers import HEAD_DIM, HEADS, KV_HEADS, build_layers
 from codraft.models.quantization import read_quantization
 from codraft.models.rope import read_rope
@@ -56,6 +56,8 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     experts = proven(fields, EXPERTS, headers.num_experts, differs)
     layers = build_layers(fields, kinds, hidden, heads, experts)
     compare(fields, headers, differs, hidden, vocab, num_layers)
+    if family.name not in ROWS and family.name not in (*LIKE_LLAMA, *UNCOUNTED):
+        fields.assume(f"model_type {family.name!r} is not known here; its layers are taken to be built like Llama's")
     first = leading(layers)
     num_heads, num_kv, head_dim = head_numbers(first)
     rope, local = ropes(fields, family, first, head_dim)
@@ -81,6 +83,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
         local_rope=local,
         mtp=mtp_block(fields, layers, hidden, heads, experts),
         style=read_style(fields, family),
+        countable=family.name not in UNCOUNTED,
     )
 
 
@@ -284,7 +287,9 @@ def head_numbers(layer: Layer | None) -> tuple[int | None, int | None, int | Non
 
 def ropes(fields: Fields, family: Family, first: Layer | None, head_dim: int | None) -> tuple[Rope | None, Rope | None]:
     """Rotary positions of full and windowed layers; none where the model has none."""
-    unrotated = family.traits.get("rope") is False or first is None or fields.flag("alibi") or fields.flag("mla_use_nope")
+    unrotated = (
+        family.traits.get("rope") is False or first is None or fields.flag("alibi") or fields.flag("mla_use_nope")
+    )
     if unrotated or fields.part.get("position_embedding_type") in ("nope", "alibi", "learned", "absolute"):
         return None, None
     mla = None if first is None else first.mla

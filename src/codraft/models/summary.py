@@ -62,5 +62,7 @@ def quantization_words(arch: Architecture) -> str:
     """Method and bits in a few words."""
     found = arch.quantization
     assert found is not None
-    words = found.method if found.bits is None or str(found.bits) in found.method else f"{found.method}, {found.bits} bits"
+    words = (
+        found.method if found.bits is None or str(found.bits) in found.method else f"{found.method}, {found.bits} bits"
+    )
     return f"{words}, rotated" if found.rotated else words

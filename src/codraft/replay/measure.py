@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from codraft.core.acceptance import Acceptance, CurvePoint, StepLog, curve_point
+from codraft.core.acceptance import Acceptance, StepLog, curve_point
+from codraft.core.curve import CurvePoint
 from codraft.core.errors import SpecError
 from codraft.core.schema import AcceptanceResult, DomainCurve
 from codraft.core.spec import Sampling

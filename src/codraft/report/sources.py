@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from codraft.core.schema import Record
+from codraft.core.provenance import Record
 from codraft.report.blocks import Prose, Row, Section, Table, cell
 from codraft.report.study import Book, field
 from codraft.report.words import count, seconds, size

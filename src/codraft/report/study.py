@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from codraft.core.acceptance import CurvePoint
+from codraft.core.curve import CurvePoint
 from codraft.core.schema import (
     AcceptanceRecord,
     Candidate,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from codraft.core.errors import SpecError
+from codraft.core.provenance import Record
 from codraft.core.record import hash_of, read_record, write_record
-from codraft.core.schema import Record
 from codraft.replay.job import Ui
 
 R = TypeVar("R", bound=Record)

@@ -10,8 +10,8 @@ Written by `python -m codraft.models.inspect.handbook` from the rules in `src/co
 * **warning**: it may work and lose, or it depends on the engine.
 * **note**: a fact that explains figures seen later.
 
-The severity here is the usual one; some findings are milder or graver by what was seen (`--engine`, sizes). "Seen" names
-public reports of the trouble, as OWNER/REPO#NUMBER.
+The severity here is the usual one; some findings are milder or graver by what was seen. "Seen" names public reports of
+the trouble, as OWNER/REPO#NUMBER.
 """
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
-from codraft.core.inspection import InspectionRecord, Vocabulary
+from codraft.core.inspection import InspectionRecord
 from codraft.core.provenance import provenance
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
-from codraft.formats.draftmap import coverage, sample_ids
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.heads.read import read_head
+from codraft.formats.sample import coverage
 from codraft.formats.vocab import compare_sources
 from codraft.models.inspect.catalog import findings
 from codraft.models.inspect.head_summary import summarize_head
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Question
 from codraft.models.inspect.tokens import draft_map
-from codraft.models.inspect.workload import Sample, Workload, read_workload
+from codraft.models.inspect.workload import Sample, read_workload
 from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
 from codraft.models.summary import summarize
@@ -28,8 +28,10 @@ from codraft.models.summary import summarize
 def inspect(
     target: str, drafter: str | None = None, question: Question | None = None, sample: Sample | None = None
 ) -> InspectionRecord:
-    """What a model is, and whether a drafter fits it. Reads configs, headers and tokenizer files; SpecError where one of
-    them cannot be read."""
+    """What a model is, and whether a drafter fits it, from configs, headers and tokenizer files.
+
+    SpecError where one of them cannot be read.
+    """
     start = time.perf_counter()
     question = question or Question()
     ours = open_target(target)
@@ -56,8 +58,8 @@ def open_target(name: str) -> Model:
     kind = detect(point.config, point.tensors)
     if kind is not None:
         raise SpecError(
-            f"{point.label} is a drafter's head ({kind.mechanism}, seen by {kind.seen[0]}), not a model to speed up; give "
-            "the target first, then the drafter"
+            f"{point.label} is a drafter's head ({kind.mechanism}, seen by {kind.seen[0]}), not a model to speed up; "
+            "give the target first, then the drafter"
         )
     return open_model(point, "target")
 
@@ -89,9 +91,9 @@ def compared(pair: Pair, sample: Sample | None) -> Pair:
             drafter.checkpoint.source,
             target.arch.vocab_size,
             drafter.arch.vocab_size,
-            workload,
+            None if workload is None else workload.tokens(),
         )
-        return replace(pair, vocabulary=found)
+        return replace(pair, vocabulary=found if workload is None else replace(found, sample=workload.name))
     if isinstance(drafter, HeadModel) and workload is not None and drafter.head.reduced:
         mapped = draft_map(drafter, target.arch.vocab_size)
         if mapped is not None:

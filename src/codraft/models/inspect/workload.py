@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codraft.formats.draftmap import sample_ids
+from codraft.formats.sample import sample_ids
 from codraft.formats.source import Source
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codraft.core.acceptance import CurvePoint
+from codraft.core.curve import CurvePoint
 from codraft.core.schema import AcceptanceResult
 from codraft.report.blocks import Choice, Figure, Json, Key, Panel, Prose, Row, Table, absent, cell, key, number
 from codraft.report.figures.common import area, depth_axis, dots, drafter_keys, line
