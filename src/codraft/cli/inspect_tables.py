@@ -1,7 +1,9 @@
 """An inspection for people: the models in a few lines, then findings, worst first."""
 
+import json
+import textwrap
+
 from rich.markup import escape
-from rich.table import Table
 
 from codraft.cli.ui import console
 from codraft.core.inspection import (
@@ -14,6 +16,7 @@ from codraft.core.inspection import (
     Vocabulary,
 )
 
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TRT-LLM"}
 COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
@@ -32,8 +35,8 @@ def print_inspection(record: InspectionRecord, *, full: bool) -> None:
         if (count := sum(finding.severity == word for finding in record.findings))
     ]
     console.print(f"\n{', '.join(counts) or 'Nothing found'}.  [dim]{record.bytes_read / 1e6:.1f} MB read[/dim]")
-    if record.findings:
-        console.print(findings_table(record.findings, full=full))
+    for finding in record.findings:
+        print_finding(finding, full=full)
 
 
 def print_model(title: str, model: ModelSummary) -> None:
@@ -110,30 +113,34 @@ def vocabulary_words(vocabulary: Vocabulary) -> str:
     return ", ".join(words)
 
 
-def findings_table(findings: list[Finding], *, full: bool) -> Table:
-    """Severity, code, and what there is to say."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    for finding in findings:
-        colour = COLOURS[finding.severity]
-        lines = [escape(finding.message)]
-        if full or finding.severity != "note":
-            lines += [f"[dim]{escape(seen(item))}[/dim]" for item in finding.evidence]
-            lines += [escape(finding.consequence), f"[bold]Do:[/bold] {escape(finding.fix)}"]
-        if full or finding.severity == "error" or finding.code.startswith("taps"):
-            lines += [f"{engine}: {escape(words)}" for engine, words in finding.engines.items()]
-        table.add_row(f"[{colour}]{finding.severity}[/{colour}]", finding.code, "\n".join(lines))
-    return table
+def print_finding(finding: Finding, *, full: bool) -> None:
+    """One finding: what it is, where it was seen, what it leads to, what to do."""
+    colour = COLOURS[finding.severity]
+    head = f"{finding.severity:<8} {finding.code}: {finding.message}"
+    first, *more = wrapped(head, "         ")
+    rest = escape(first[len(finding.severity) :])
+    console.print(f"[{colour}]{finding.severity}[/{colour}]{rest}", *map(escape, more), sep="\n")
+    if not full and finding.severity == "note":
+        return
+    lines = [("seen", "; ".join(seen(item) for item in finding.evidence))]
+    lines += [("leads to", finding.consequence), ("do", finding.fix)]
+    lines += [(ENGINE_NAMES[engine], words) for engine, words in finding.engines.items()]
+    for label, text in lines:
+        block = wrapped(f"         {label:<9}{text}", " " * 18)
+        console.print(*map(escape, block), sep="\n", style="dim" if label == "seen" else None)
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """A text in lines of the terminal's width, the later ones indented."""
+    return textwrap.wrap(text, min(console.width, 120), subsequent_indent=indent, break_long_words=False) or [text]
 
 
 def seen(evidence: Evidence) -> str:
     """Where it stands, and what."""
-    value = "absent" if evidence.value is None else evidence.value
+    value = "absent" if evidence.value is None else json.dumps(evidence.value)
     if evidence.side == "asked":
-        return f"asked: {evidence.key} {value}"
-    return f"{evidence.side}, {evidence.file}: {evidence.key} = {value}"
+        return f"asked {evidence.key} {value}"
+    return f"{evidence.side} {evidence.file}: {evidence.key} {'is' if evidence.value is None else '='} {value}"
 
 
 def count(parameters: int) -> str:

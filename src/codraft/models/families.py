@@ -35,6 +35,7 @@ ALIASES = {
     "qwen2_5_omni_text": "qwen2", "qwen2_audio": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe", "qwen3_omni_moe_text": "qwen3_moe",
     "qwen3_omni_moe_thinker": "qwen3_moe", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen4_exp": "qwen4_exp_text",
     "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text",
     "gemma4_unified": "gemma4_unified_text",
     "llama4": "llama4_text", "mllama_text_model": "llama", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe",
@@ -102,6 +103,7 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
          "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
         {},
     ),
+    "qwen4_exp_text": (GDN_STYLE, {}, {}),
     "olmo_hybrid": ({"qk_norm": "full"}, {}, {}),
     "gemma": ({}, {"head_dim": 256, "num_key_value_heads": 16, "tie_word_embeddings": True}, {}),
     "gemma2": (
@@ -340,7 +342,7 @@ LIKE_LLAMA = (
 # They have parts that `Architecture` has no words for, so that only headers tell their number of weights.
 UNCOUNTED = (
     "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash",
-    "modernbert-decoder", "phi4_multimodal", "zamba", "zamba2", "zaya",
+    "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "zamba", "zamba2", "zaya",
 )  # fmt: skip
 
 

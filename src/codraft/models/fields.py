@@ -10,6 +10,13 @@ from codraft.models.families import Family
 # Beyond these a size is a slip of the pen, and a loop over it a trap.
 LARGEST = 1 << 40
 MOST_LAYERS = 10_000
+# Defaults that no reader of a summary would doubt: rhythms of layers, and sizes that a family has always had.
+UNSAID = (
+    "sliding_window_pattern", "full_attention_interval", "max_window_layers", "decoder_sparse_step", "conv_kernel",
+    "linear_conv_kernel_dim", "conv1d_width", "conv_L_cache", "expand", "expansion_ratio", "hc_mult",
+    "num_dense_layers", "moe_layer_start_index", "first_k_dense_replace", "n_positions",
+    "max_position_embeddings", "n_groups",
+)  # fmt: skip
 
 
 class Fields:
@@ -37,7 +44,7 @@ class Fields:
         name = next((name for name in names if name in defaults), None)
         if name is None:
             return None
-        if note:
+        if note and name not in UNSAID:
             self.assume(f"{name} is not in the config; {defaults[name]}, the default of {self.family.name}, is taken")
         return defaults[name]
 
@@ -76,9 +83,17 @@ class Fields:
         value = self.size(*names, highest=highest)
         if value is None:
             raise SpecError(
-                f"config.json has no {self.dotted(names[0])}, so it describes no causal language model; check the file"
+                f"config.json has no {self.dotted(names[0])}, without which there is no causal language model to "
+                "describe; check that it is the model's own config"
             )
         return value
+
+    def common(self, *names: str, lowest: int = 0) -> int | None:
+        """As `size`, of a number that some families (Hunyuan) repeat in a list for every layer."""
+        name = self.key(*names)
+        if name is not None and isinstance(self.part[name], list) and len(set(map(repr, self.part[name]))) == 1:
+            return Fields({name: self.part[name][0]}, self.path).size(name, lowest=lowest)
+        return self.size(*names, lowest=lowest)
 
     def flag(self, *names: str) -> bool:
         """True or false; false where nothing says so."""
@@ -145,8 +160,8 @@ class Fields:
         return Fields(value, self.dotted(name))
 
     def fit(self, name: str, found: int, expected: int) -> None:
-        """A list by layer must have one entry for each."""
-        if found != expected:
+        """A list by layer must have an entry for each; some go on with those of MTP modules."""
+        if found < expected:
             raise SpecError(
                 f"config.json: {self.dotted(name)} has {found} entries for {expected} layers; mend it or fetch it again"
             )

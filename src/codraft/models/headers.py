@@ -13,14 +13,19 @@ FOREIGN = re.compile(
     r"(^|\.)(visual|vision\w*|vit|audio\w*|image\w*|speech\w*|mm_\w+|multi_modal\w*|talker|code2wav|token2wav"
     r"|sam_\w+|aligner|projector|connector|resampler|mlp1|embed_vision|embed_audio)(\.|$)"
 )
-MTP_PREFIX = re.compile(r"(^|\.)mtp(_layers|_block\w*)?\.")
+MTP_PREFIX = re.compile(r"(^|\.)mtp\w*\.")
 MTP_MARK = re.compile(r"\.(eh_proj|enorm|hnorm|shared_head)\.")
+MTP_COPY = re.compile(r"(embed_tokens|embeddings|shared_head\.head|lm_head)\.weight$")
 EXPERT = re.compile(r"\.(?:experts|local_experts)\.(?P<number>\d+)\.")
 EXPERT_STACK = re.compile(
     r"\.experts\.(gate_up_proj|down_proj|up_proj|gate_proj|w1|w2|w3|mlp\.\w+)(\.weight)?(_bias|_blocks)?$"
 )
 SHARED = re.compile(r"shared_?(expert|mlp)")
-EMBEDDING = re.compile(r"(^|\.)(embed_tokens|embeddings|wte|word_embeddings|embed_in|tok_embeddings)\.weight$")
+EMBEDDING = re.compile(
+    r"(^|\.)(embed_tokens|embeddings|wte|word_embeddings|embed_in|tok_embeddings|tokens_embed)\.weight$"
+)
+# Tables beside it: positions, and embeddings of single layers.
+OTHER_TABLES = re.compile(r"(embed_tokens_per_layer|wpe|embed_positions|positions_embed)\.weight$")
 HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|head)\.(weight|weight_packed|qweight)$")
 MIXING = r"\.(self_attn|attention|attn|mixer|self_attention|temporal_block)\."
 KEY = re.compile(MIXING + r"(attention\.)?k_proj\.(weight|weight_packed)$")
@@ -31,7 +36,7 @@ HEAD_NORM = re.compile(r"\.(q_norm|k_norm|q_layernorm|k_layernorm|query_layernor
 AUXILIARY = re.compile(
     r"(\.(weight|input|output|k|v|q|prob|k_cache|v_cache)_scale|_proj_scale|\.scales|_proj_scales|_blocks_scales"
     r"|\.qzeros|\.g_idx|_zero_point|\.weight_shape|_global_scale|\.absmax|quant_map|_scale_inv|_scale_2|_scale_inv_2"
-    r"|inv_freq|e_score_correction_bias|masked_bias|\.attn\.bias|rotary_emb\.\w+|\.layer_scalar|act_fn\.(beta|eps)"
+    r"|inv_freq|e_score_correction_bias|feed_forward\.expert_bias|masked_bias|\.attn\.bias|rotary_emb\.\w+|\.layer_scalar|act_fn\.(beta|eps)"
     r"|\.(slope_rate|query_decay|key_decay|diagonal_decay|tid2eid))$|quant_state"
 )
 PACKED = re.compile(r"(qweight|weight_packed|_blocks|\.packed)$")
@@ -226,8 +231,7 @@ def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
     for name, info in own.items():
         match = LAYER.match(name)
         if MTP_PREFIX.search(name) or (match and match["number"] in modules):
-            repeated = re.search(r"(embed_tokens|shared_head\.head|lm_head|embeddings)\.weight$", name)
-            counts["mtp"] += 0 if repeated else info.num_elements
+            counts["mtp"] += 0 if MTP_COPY.search(name) else info.num_elements
             continue
         counts["total"] += info.num_elements
         if match is not None:
@@ -235,9 +239,9 @@ def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
             expert = EXPERT.search(f".{match['rest']}") or EXPERT_STACK.search(f".{match['rest']}")
             if expert and not SHARED.search(match["rest"]):
                 counts["experts"] += info.num_elements
-        elif EMBEDDING.search(name) or re.search(r"(embed_tokens_per_layer|wpe|embed_positions)\.weight$", name):
+        elif EMBEDDING.search(name) or OTHER_TABLES.search(name):
             counts["embedding"] += info.num_elements
-        elif HEAD.search(name):
+        elif HEAD.search(name) or name.endswith("lm_head.bias"):
             counts["head"] += info.num_elements
     return HeaderCount(
         total=counts["total"],

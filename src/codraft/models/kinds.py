@@ -73,6 +73,8 @@ def read_blocks(fields: Fields, num_layers: int) -> list[tuple[Mixer, Ffn]] | No
         letters = {"full": "*", "linear": "M", "mamba": "M"}
         blocks = [PATTERN[{"moe": "E", "mlp": "-"}.get(word) or letters.get(MIXERS[word], "*")] for word in words]
     fields.fit(name, len(blocks), num_layers)
+    if len(blocks) > num_layers:
+        raise fields.wrong(name, f"{num_layers} blocks, as {NUM_LAYERS[0]} says")
     return blocks
 
 
@@ -97,7 +99,7 @@ def read_mixers(fields: Fields, num_layers: int, window: int | None) -> list[Mix
     if name is not None and (words := fields.words(name)):
         check_words(fields, name, words)
         fields.fit(name, len(words), num_layers)
-        return [state_kind(fields, MIXERS[word]) for word in words]
+        return [state_kind(fields, MIXERS[word]) for word in words[:num_layers]]
     if (listed := listed_mixers(fields, num_layers)) is not None:
         return listed
     if (period := periodic_mixers(fields, num_layers)) is not None:
@@ -122,13 +124,15 @@ def listed_mixers(fields: Fields, num_layers: int) -> list[Mixer] | None:
             return ["full" if i in full_list else MIXERS[other] for i in range(num_layers)]
     if (types := fields.sizes("attn_type_list")) is not None:  # MiniMax-Text-01: 1 full, 0 lightning
         fields.fit("attn_type_list", len(types), num_layers)
-        return ["full" if kind else "linear" for kind in types]
+        return ["full" if kind else "linear" for kind in types[:num_layers]]
+    if fields.key("o_lora_rank"):  # DeepSeek-V4: all windowed, whatever lies beyond
+        return ["sliding"] * num_layers
     if (types := fields.sizes("hybrid_layer_pattern")) is not None:  # MiMo: 1 windowed, 0 full
         fields.fit("hybrid_layer_pattern", len(types), num_layers)
-        return ["sliding" if kind else "full" for kind in types]
+        return ["sliding" if kind else "full" for kind in types[:num_layers]]
     if (ropes := fields.sizes("no_rope_layers")) and fields.size("attention_chunk_size"):  # Llama 4: 1 rotates
         fields.fit("no_rope_layers", len(ropes), num_layers)
-        return ["chunked" if rope else "full" for rope in ropes]
+        return ["chunked" if rope else "full" for rope in ropes[:num_layers]]
     return None
 
 
@@ -165,7 +169,7 @@ def windowed_mixers(fields: Fields, num_layers: int) -> list[Mixer]:
 
 def read_ffns(fields: Fields, num_layers: int) -> list[Ffn]:
     """The FFN of each layer."""
-    if not fields.size(*EXPERTS, lowest=0) or (fields.key("is_moe") and not fields.flag("is_moe")):
+    if not fields.common(*EXPERTS) or (fields.key("is_moe") and not fields.flag("is_moe")):
         return ["dense"] * num_layers
     if fields.key("enable_moe_block") and not fields.flag("enable_moe_block"):
         return ["dense"] * num_layers
@@ -173,7 +177,7 @@ def read_ffns(fields: Fields, num_layers: int) -> list[Ffn]:
         if not set(words) <= FFNS.keys():
             raise fields.wrong("mlp_layer_types", f"words out of {', '.join(FFNS)}")
         fields.fit("mlp_layer_types", len(words), num_layers)
-        return [FFNS[word] for word in words]
+        return [FFNS[word] for word in words[:num_layers]]
     return ["moe" if has_experts(fields, i) else "dense" for i in range(num_layers)]
 
 

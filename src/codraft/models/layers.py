@@ -61,7 +61,7 @@ class Parts:
         self.linear = read_linear(fields, hidden) if "linear" in mixers else None
         self.mamba = read_mamba(fields, hidden) if "mamba" in mixers or self.parallel else None
         self.conv = fields.size("conv_L_cache", "conv_kernel_size") or 3
-        self.moe = read_moe(fields, num_experts) if fields.size(*EXPERTS, lowest=0) else None
+        self.moe = read_moe(fields, num_experts) if fields.common(*EXPERTS) else None
 
 
 def layer_heads(
@@ -119,11 +119,9 @@ def read_mla(fields: Fields) -> Mla:
 
 
 def read_compressed(fields: Fields, i: int) -> Compressed:
-    """DeepSeek-V4's attention in layer i; only layers that pick their entries have an indexer."""
-    word = (fields.words("layer_types") or [""])[i:][:1]
-    rates = fields.inner("compress_rates")
-    rate = rates.size(*word) if rates and word else None
-    indexed = word == ["compressed_sparse_attention"]
+    """DeepSeek-V4's attention in layer i. Layers that pick their entries, one for every few tokens, have an indexer."""
+    rate = compression(fields, i)
+    indexed = rate is not None and rate == compression(fields, 3, usual=True)
     return Compressed(
         q_rank=fields.needed("q_lora_rank"),
         groups=fields.size("o_groups") or 1,
@@ -132,6 +130,19 @@ def read_compressed(fields: Fields, i: int) -> Compressed:
         index_heads=(fields.size("index_n_heads") or 0) if indexed else 0,
         index_dim=(fields.size("index_head_dim") or 0) if indexed else 0,
     )
+
+
+def compression(fields: Fields, i: int, *, usual: bool = False) -> int | None:
+    """Tokens that one entry of layer i stands for beyond the window, None for the window alone: by the kind of the
+    layer, by a list of rates, or else (`usual`) two dense layers and then every other one sparse."""
+    sparse, dense = "compressed_sparse_attention", "heavily_compressed_attention"
+    rates = fields.inner("compress_rates") or Fields({})
+    by_kind = {sparse: rates.size(sparse) or 4, dense: rates.size(dense) or 128}
+    if not usual and (words := fields.words("layer_types")):
+        return by_kind.get(words[i])
+    if not usual and (listed := fields.sizes("compress_ratios")):
+        return listed[i] or None if i < len(listed) else None
+    return by_kind[sparse if i >= 2 and i % 2 else dense]
 
 
 def read_linear(fields: Fields, hidden: int) -> Linear:
@@ -210,13 +221,13 @@ def read_mamba(fields: Fields, hidden: int) -> Mamba:
 
 def read_moe(fields: Fields, num_experts: int | None) -> Moe:
     """The experts of a layer; `num_experts` is what headers prove."""
-    stated = fields.needed(*EXPERTS)
+    stated = fields.common(*EXPERTS) or 1
     listed = isinstance(fields.part.get(EXPERT_WIDTH[0]), list)
     listed_widths = fields.sizes(EXPERT_WIDTH[0]) if listed else None
     width = (listed_widths or [0])[0] if listed else fields.size(*EXPERT_WIDTH)
     if not width:
         width = fields.needed(*WIDTH)
-    count = fields.size(*NUM_SHARED, lowest=0)
+    count = fields.common(*NUM_SHARED)
     if count is None:
         count = fields.trait("shared_experts")
     shared = fields.size(*SHARED_WIDTH, lowest=0)
@@ -225,7 +236,7 @@ def read_moe(fields: Fields, num_experts: int | None) -> Moe:
     elif count is not None:
         shared *= count
     experts = num_experts or stated
-    top_k = fields.size(*TOP_K)
+    top_k = fields.common(*TOP_K, lowest=1)
     if top_k is None:
         fields.assume(f"{TOP_K[0]} is not in the config; 1 is taken")
     return Moe(
@@ -254,14 +265,14 @@ def dense_widths(fields: Fields, kinds: list[tuple[Mixer, Ffn, int | None]], hid
     if fields.flag("use_double_wide_mlp"):
         first = len(kinds) - (fields.size("num_kv_shared_layers", lowest=0) or 0)
         widths = [2 * width if i >= first else width for i, width in enumerate(widths)]
-    return [width if has else None for width, has in zip(widths, wanted, strict=True)]
+    return [width if has else None for width, has in zip(widths, wanted, strict=False)]
 
 
 def dense_width(fields: Fields, hidden: int) -> int | None:
     """The usual width of a dense FFN; None for Mamba, which has no FFN."""
     if fields.trait("pure"):
         return None
-    beside = () if fields.size(*EXPERTS, lowest=0) is None else DENSE_BESIDE_EXPERTS
+    beside = () if fields.common(*EXPERTS) is None else DENSE_BESIDE_EXPERTS
     width = (fields.size(*beside) if beside else None) or fields.size(*WIDTH)
     if fields.family.name == "granitemoehybrid":  # without experts the shared FFN is all there is
         width = fields.size("shared_intermediate_size", lowest=0) or width

@@ -41,6 +41,8 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     """
     if not isinstance(config, Mapping):
         raise SpecError("config.json does not hold an object, so it describes no model; fetch it again")
+    if config.get("is_encoder_decoder") is True:
+        raise SpecError("config.json describes an encoder with a decoder, not a causal language model; name another")
     text, path = find_text(config)
     text = flattened(text)
     family = find_family(text.get("model_type"), config.get("model_type"))
@@ -206,7 +208,7 @@ def proven(
     fields: Fields, names: tuple[str, ...], found: tuple[int, str] | None, differs: list[Disagreement]
 ) -> int | None:
     """What headers prove of a number that the config states, the difference noted; None where they prove nothing."""
-    if found is None or not (stated := fields.size(*names, lowest=0)):
+    if found is None or not (stated := fields.common(*names)):
         return None
     if stated != found[0]:
         differs.append(Disagreement(key=named(fields, names), config=stated, headers=found[0], tensor=found[1]))

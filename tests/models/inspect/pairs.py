@@ -28,7 +28,8 @@ class Side:
 
     config: Config
     tensors: Tensors
-    vocab: Any = V
+    # Fewer tokens than rows: embeddings are padded, and the last row is free for a mask.
+    vocab: Any = V - 8
     added: list[Mapping[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     shards: int = 1

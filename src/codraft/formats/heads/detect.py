@@ -61,13 +61,21 @@ def by_eagle(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
     nested = mapping(config, "eagle_config")
     midlayer = next((name for name in tensors if "midlayer." in name), None)
     three = next((name for name in names if "eagle3" in name.lower()), None)
-    if "mask_hidden" in tensors or config.get("parallel_drafting") is True:
+    if "mask_hidden" in tensors:
         return Kind(mechanism="peagle", family="other", seen=("mask_hidden", "present"))
+    if config.get("parallel_drafting") is True:
+        return Kind(mechanism="peagle", family="other", seen=("parallel_drafting", True))
+    if any("peagle" in name.lower() for name in names):
+        return Kind(mechanism="peagle", family="other", seen=("architectures", names))
     if three is not None or midlayer is not None or nested or "d2t" in tensors:
         seen = ("architectures", names) if three else (midlayer or ("eagle_config" if nested else "d2t"), "present")
         return Kind(mechanism="eagle3", family=eagle_family(names, nested, midlayer), seen=seen)
-    if any("eagle" in name.lower() for name in names) or config.get("model_type") == "eagle":
+    # NVIDIA's Eagle models see; heads do not.
+    named = any("eagle" in name.lower() for name in names) and "vision_config" not in config
+    if named or config.get("model_type") == "eagle":
         return Kind(mechanism="eagle", family="safeailab", seen=("architectures", names))
+    if "fc.weight" in tensors and "layers.0.hidden_norm.weight" in tensors:
+        return Kind(mechanism="eagle3", family="modelopt", seen=("layers.0.hidden_norm.weight", "present"))
     if "fc.weight" in tensors and "layers.0.self_attn.q_proj.weight" in tensors:
         return Kind(mechanism="eagle", family="safeailab", seen=("fc.weight", "present"))
     if "draft_vocab_size" in config and not any(name.startswith("model.") for name in tensors):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.safetensors import TensorInfo
 
@@ -18,8 +19,16 @@ RENAMED = {
     "confidence_proj.": "confidence_head.proj.",
 }
 # What quantizers put beside a weight.
-SCALES = ("_scale", "_scale_inv", "_zero_point", "_packed", "_shape", "_g_idx", "_global_scale", ".scale", ".scales")
+SCALES = (
+    "_scale", "_scale_inv", "_zero_point", "_packed", "_shape", "_g_idx", "_global_scale", ".scale", ".scales",
+    ".biases",
+)  # fmt: skip
 SCALE_NAMES = ("qweight", "qzeros", "g_idx", "input_scale", "k_scale", "v_scale", "output_scale", "weight_scale_2")
+
+# Attention over one latent (Model-Optimizer's EAGLE-3 for DeepSeek): with or without a latent for queries.
+MLA_PARTS = (
+    "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +71,27 @@ def expected(head: Head) -> list[Expected] | None:
 
 
 def eagle3(head: Head) -> Iterator[Expected]:
-    """Fusion, one layer of doubled attention input (more are plain), final norm, head, maps [EAGLE-3]."""
+    """Fusion, one layer of doubled attention input (more are plain), final norm, head, maps [EAGLE-3].
+
+    Model-Optimizer's heads without features of other layers have neither fusion nor a norm of it.
+    """
     g, n = head.geometry, head.num_taps * head.target_hidden
-    yield Expected("fc.weight", (g.hidden, n))
+    fuses = flag(head, "use_aux_hidden_state")
+    yield Expected("fc.weight", (g.hidden, n), required=fuses)
     yield Expected("fc.bias", (g.hidden,), required=False)
-    mla = any("MLA" in str(name) or "DeepseekV2" in str(name) for name in head.config.get("architectures") or ())
+    mla = any("MLA" in name or "DeepseekV2" in name for name in architectures(head.config))
     for i in range(g.num_layers):
-        yield from decoder_layer(head, i, inputs=2 if i == 0 else 1, free=mla)
-    yield Expected("layers.0.hidden_norm.weight", (g.hidden,))
+        first = i == 0 or head.kind.family == "deepspec"
+        yield from decoder_layer(head, i, inputs=2 if first else 1, free=mla)
+        if first:
+            yield Expected(f"layers.{i}.hidden_norm.weight", (g.hidden,), required=fuses)
     yield Expected("norm.weight", (g.hidden,), required=flag(head, "use_last_layernorm"))
     if head.config.get("fc_norm") is True:
         for i in range(head.num_taps):
             yield Expected(f"fc_norm.{i}.weight", (head.target_hidden,))
-    if head.config.get("norm_before_fc") is True:
+    # NVIDIA's files have this switch among those of Model-Optimizer.
+    nested = head.config.get("eagle_config")
+    if head.config.get("norm_before_fc") is True or (isinstance(nested, Mapping) and nested.get("norm_before_fc") is True):
         yield Expected("input_norm.weight", (n,))
     yield from vocabulary(head, own_head=head.reduced)
 
@@ -97,16 +114,17 @@ def dspark(head: Head) -> Iterator[Expected]:
     """A DFlash backbone with a low-rank Markov head and a confidence head [DSpark]."""
     yield from block_drafter(head)
     g, markov = head.geometry, head.markov
-    if markov is None or not markov.rank:
+    if markov is None:
         return
     r, V = markov.rank, head.vocab_size
-    yield Expected("markov_head.markov_w1.weight", None if V is None else (V, r))
-    Vd = head.draft_vocab_size or V
-    yield Expected("markov_head.markov_w2.weight", None if Vd is None else (Vd, r))
-    if markov.kind == "gated":
+    if r:
+        yield Expected("markov_head.markov_w1.weight", None if V is None else (V, r))
+        Vd = head.draft_vocab_size or V
+        yield Expected("markov_head.markov_w2.weight", None if Vd is None else (Vd, r))
+    if r and markov.kind == "gated":
         yield Expected("markov_head.gate_proj.weight", (r, g.hidden + r))
         yield Expected("markov_head.gate_proj.bias", (r,), required=False)
-    if markov.kind == "rnn":
+    if r and markov.kind == "rnn":
         yield Expected("markov_head.joint_proj.weight", (3 * r, 2 * r + g.hidden))
         yield Expected("markov_head.joint_proj.bias", (3 * r,), required=False)
     width = g.hidden + (r if markov.confidence_with_markov else 0)
@@ -120,24 +138,35 @@ def decoder_layer(head: Head, index: int, *, inputs: int, free: bool) -> Iterato
     q, kv = g.num_heads * g.head_dim, g.num_kv_heads * g.head_dim
     if not free:
         for part, width in (("q_proj", q), ("k_proj", kv), ("v_proj", kv)):
-            yield Expected(f"{name}.self_attn.{part}.weight", (width, inputs * g.hidden))
+            # Gemma 4's global layers take the keys for values.
+            left_out = part == "v_proj" and head.text.get("attention_k_eq_v") is True
+            yield Expected(f"{name}.self_attn.{part}.weight", (width, inputs * g.hidden), required=not left_out)
             yield Expected(f"{name}.self_attn.{part}.bias", (width,), required=bool(head.text.get("attention_bias")))
         yield Expected(f"{name}.self_attn.o_proj.weight", (g.hidden, q))
         yield Expected(f"{name}.self_attn.o_proj.bias", (g.hidden,), required=False)
         for part in ("q_norm", "k_norm"):
             yield Expected(f"{name}.self_attn.{part}.weight", (g.head_dim,), required=normed(head))
+    else:
+        for part in MLA_PARTS:
+            yield Expected(f"{name}.self_attn.{part}.weight", None, required=part in ("kv_b_proj", "o_proj"))
     for part in ("gate_proj", "up_proj"):
         yield Expected(f"{name}.mlp.{part}.weight", (g.ffn, g.hidden))
+        yield Expected(f"{name}.mlp.{part}.bias", (g.ffn,), required=bool(head.text.get("mlp_bias")))
     yield Expected(f"{name}.mlp.down_proj.weight", (g.hidden, g.ffn))
+    yield Expected(f"{name}.mlp.down_proj.bias", (g.hidden,), required=bool(head.text.get("mlp_bias")))
     first = index > 0 or flag(head, "use_input_layernorm_in_first_layer")
     yield Expected(f"{name}.input_layernorm.weight", (g.hidden,), required=first)
     yield Expected(f"{name}.post_attention_layernorm.weight", (g.hidden,))
+    if any(kind.startswith("Gemma4") for kind in architectures(head.config)):
+        yield Expected(f"{name}.pre_feedforward_layernorm.weight", (g.hidden,))
+        yield Expected(f"{name}.post_feedforward_layernorm.weight", (g.hidden,))
+        yield Expected(f"{name}.layer_scalar", (1,), required=False)
 
 
 def normed(head: Head) -> bool:
     """Whether queries and keys are normed: Qwen3-type layers."""
-    kinds = [str(head.text.get("model_type", "")), *(str(n) for n in head.config.get("architectures") or ())]
-    return any("qwen3" in kind.lower() for kind in kinds) and not any("Llama" in kind for kind in kinds)
+    kinds = [str(head.text.get("model_type", "")), *architectures(head.config)]
+    return any(kind.lower().startswith(("qwen3", "gemma4")) for kind in kinds) and not any("Llama" in k for k in kinds)
 
 
 def flag(head: Head, key: str) -> bool:

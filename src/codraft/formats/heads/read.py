@@ -15,6 +15,7 @@ EAGLE_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
     ("eagle_aux_hidden_state_layer_ids", "input"),
     ("eagle_config.eagle_aux_hidden_state_layer_ids", "output"),
     ("eagle3_layers_to_capture", "output"),
+    ("target_layer_ids", "output"),
 )
 BLOCK_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
     ("aux_hidden_state_layer_ids", "input"),
@@ -26,6 +27,11 @@ BLOCK_SIZES = ("block_size", "dflash_config.block_size", "dspark_block_size", "d
 MASK_IDS = ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id")
 # Parts of a config that describe the layers, where it is nested.
 LAYER_PARTS = ("transformer_layer_config", "text_config")
+# No layers with attention; their configs say neither width nor heads.
+NO_LAYERS = ("medusa", "mlp_speculator")
+# Loops go over these.
+MOST_LAYERS = 1000
+MOST_TAPS = 1000
 # Features that a head fuses where neither ids nor fc tell: EAGLE-3 was defined with three.
 EAGLE3_TAPS = 3
 
@@ -36,7 +42,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     text = config[path] if path else config
     whole, inner = Fields(config, file), Fields(text, file)
     shapes = {name: info.shape for name, info in canonical_names(kind, tensors).items()}
-    geometry = read_geometry(inner, whole, shapes)
+    geometry = plain_geometry(inner, shapes) if kind.mechanism in NO_LAYERS else read_geometry(inner, whole, shapes)
     given = whole.size("target_hidden_size")
     target_hidden = given or target_width(kind, shapes) or geometry.hidden
     taps = read_taps(kind, whole)
@@ -56,7 +62,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
         alignment=alignment_of(kind, whole),
         block=read_block(whole) if kind.mechanism in ("dflash", "dspark", "dflash2", "domino") else None,
         markov=markov,
-        num_modules=whole.size("num_nextn_predict_layers") or whole.size("mtp_num_hidden_layers") or 1,
+        num_modules=whole.size("num_nextn_predict_layers", 0) or whole.size("mtp_num_hidden_layers", 0) or 1,
     )
 
 
@@ -64,20 +70,35 @@ def read_geometry(text: Fields, whole: Fields, shapes: Mapping[str, tuple[int, .
     """Widths of the layers; hidden size and heads must be in the config."""
     hidden = required(text, "hidden_size")
     heads = required(text, "num_attention_heads")
-    kv_heads = text.size("num_key_value_heads") or heads
-    head_dim, basis = text.size("head_dim"), "given"
+    # Drafters for Gemma 4 have its global layers only, which have a width and perhaps KV heads of their own.
+    own = text.size("num_global_key_value_heads") if text.flag("attention_k_eq_v") else None
+    kv_heads = own or text.size("num_key_value_heads") or heads
+    head_dim, basis = text.size("global_head_dim") or text.size("head_dim"), "given"
     if head_dim is None:
         head_dim, basis = implied_head_dim(shapes, heads, kv_heads), "headers"
     if head_dim is None:
         head_dim, basis = max(1, hidden // heads), "assumed"
+    key = "num_hidden_layers"
+    num_layers = text.size(key) or whole.size(key) or 1
+    if num_layers > MOST_LAYERS:
+        raise text.wrong(key, f"at most {MOST_LAYERS} layers")
     return Geometry(
-        num_layers=text.size("num_hidden_layers") or whole.size("num_hidden_layers") or 1,
+        num_layers=num_layers,
         hidden=hidden,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         head_dim_basis=basis,  # type: ignore[arg-type]
         ffn=text.size("intermediate_size") or rows(shapes, "layers.0.mlp.gate_proj.weight") or 4 * hidden,
+    )
+
+
+def plain_geometry(text: Fields, shapes: Mapping[str, tuple[int, ...]]) -> Geometry:
+    """Medusa and MLP speculators: one width and no attention."""
+    square = next((shape[0] for shape in shapes.values() if len(shape) == 2 and shape[0] == shape[1]), None)
+    hidden = text.size("hidden_size") or text.size("emb_dim") or square or required(text, "hidden_size")
+    return Geometry(
+        num_layers=0, hidden=hidden, num_heads=1, num_kv_heads=1, head_dim=hidden, head_dim_basis="assumed", ffn=hidden
     )
 
 
@@ -114,7 +135,7 @@ def fused(kind: Kind, shapes: Mapping[str, tuple[int, ...]], target_hidden: int)
     shape = shapes.get("fc.weight", ())
     if kind.mechanism in ("mtp", "eagle"):
         return 1
-    if len(shape) == 2 and shape[1] and shape[1] % target_hidden == 0:
+    if len(shape) == 2 and shape[1] and shape[1] % target_hidden == 0 and shape[1] // target_hidden <= MOST_TAPS:
         return shape[1] // target_hidden
     return EAGLE3_TAPS if kind.mechanism == "eagle3" else 1
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.head import Geometry
+from codraft.formats.heads.read import implied_head_dim
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked, tensor_evidence
 
 RATIO = Rule(
@@ -105,7 +106,13 @@ def head_counts(model: Model | HeadModel) -> tuple[int | None, int | None]:
     """(query heads, KV heads) of one layer."""
     if isinstance(model, Model):
         return model.arch.num_heads, model.arch.num_kv_heads
-    return model.head.geometry.num_heads, model.head.geometry.num_kv_heads
+    g = model.head.geometry
+    return (g.num_heads, g.num_kv_heads) if g.num_layers else (None, None)
+
+
+def latent(model: Model | HeadModel) -> bool:
+    """Whether all heads read one latent: kernels of its own, and no KV heads to divide."""
+    return isinstance(model, Model) and any(layer.mixer == "mla" for layer in model.arch.layers)
 
 
 def check_heads(pair: Pair, model: Model | HeadModel, heads: int, kv_heads: int) -> Iterator[Finding]:
@@ -114,14 +121,23 @@ def check_heads(pair: Pair, model: Model | HeadModel, heads: int, kv_heads: int)
     if heads % kv_heads:
         yield RATIO.found(f"the {model.side} has {heads} query heads and {kv_heads} KV heads", *evidence)
         return
-    if (G := heads // kv_heads) in ODD_GROUPS:
+    if (G := heads // kv_heads) in ODD_GROUPS and not latent(model):
         D = pair.question.depth
         rows = f", {G * (1 + D)} rows at D = {D}" if D else ""
         yield ODD_GROUP.found(f"the {model.side} has {G} query heads for each KV head{rows}", *evidence)
     tp = pair.question.tp
-    if tp is not None and heads % tp:
+    if tp is None:
+        return
+    if heads % tp:
         yield TP_HEADS.found(f"{tp} ranks, {heads} query heads of the {model.side}", asked("tp", tp), *evidence)
-    elif tp is not None and tp > kv_heads:
+    elif max(tp, kv_heads) % min(tp, kv_heads):
+        yield TP_HEADS.found(
+            f"{tp} ranks, {kv_heads} KV heads of the {model.side}: neither divides the other",
+            asked("tp", tp),
+            *evidence,
+            fix="Choose a number of ranks that divides the KV heads or is a multiple of them.",
+        )
+    elif tp > kv_heads:
         yield TP_KV.found(
             f"{tp} ranks, {kv_heads} KV heads of the {model.side}: each is kept {tp // kv_heads} times",
             asked("tp", tp),
@@ -141,7 +157,9 @@ def check_head_dim(model: Model | HeadModel) -> Iterator[Finding]:
     if not heads or head_dim is None:
         return
     evidence: tuple[Evidence, ...] = (model.key("head_dim"), model.key("hidden_size"), model.key("num_attention_heads"))
-    if basis == "headers" and head_dim * heads != hidden:
+    # Classes of Qwen3 layers take 128 where nothing is said.
+    usual = isinstance(model, HeadModel) and head_dim == 128 and qwen3(model)
+    if basis == "headers" and head_dim * heads != hidden and not usual:
         yield HEAD_DIM.found(
             f"the {model.side}'s tensors have heads of {head_dim}, head_dim is absent, and {hidden} / {heads} is "
             f"{hidden / heads:g}",
@@ -157,24 +175,39 @@ def check_head_dim(model: Model | HeadModel) -> Iterator[Finding]:
         )
 
 
+def qwen3(drafter: HeadModel) -> bool:
+    """Whether the layers are of a Qwen3 class."""
+    return str(drafter.head.text.get("model_type", "")).startswith("qwen3")
+
+
+def proven_head_dim(drafter: HeadModel) -> int | None:
+    """The head width that queries and keys of layer 0 agree on."""
+    shapes = {name: info.shape for name, info in drafter.tensors.items() if len(info.shape) == 2}
+    return implied_head_dim(shapes, drafter.head.geometry.num_heads, drafter.head.geometry.num_kv_heads)
+
+
 def check_given_width(drafter: HeadModel, g: Geometry) -> Iterator[Finding]:
-    """The head_dim that a drafter's config gives, against the rows of its k_proj."""
-    info = drafter.tensors.get("layers.0.self_attn.k_proj.weight")
-    if g.head_dim_basis != "given" or info is None or len(info.shape) != 2 or info.shape[0] % g.num_kv_heads:
-        return
-    found = info.shape[0] // g.num_kv_heads
-    if found != g.head_dim:
+    """The head_dim that a drafter's config gives, against what its queries and keys agree on."""
+    found = proven_head_dim(drafter)
+    if g.head_dim_basis == "given" and found not in (None, g.head_dim):
+        key = "head_dim" if drafter.key("global_head_dim").value is None else "global_head_dim"
+        info = drafter.tensors["layers.0.self_attn.k_proj.weight"]
         yield HEAD_DIM.found(
-            f"head_dim is {g.head_dim}, and {info.name} has heads of {found}",
-            drafter.key("head_dim"),
+            f"{key} is {g.head_dim}, and {info.name} has heads of {found}",
+            drafter.key(key),
             tensor_evidence("drafter", info),
-            fix=f'Write "head_dim": {found}, or mend num_key_value_heads.',
+            fix=f'Write "{key}": {found}, or mend the numbers of heads.',
         )
 
 
 def check_config(model: Model) -> Iterator[Finding]:
     """What the model reader found to disagree."""
+    index = model.checkpoint.index
+    lost = index is not None and bool(index.absent_files)
     for item in model.arch.disagreements:
+        # Missing files have a finding of their own, and explain what seems to lack.
+        if lost and item.key.rpartition(".")[2] in ("num_hidden_layers", "tie_word_embeddings"):
+            continue
         yield DISAGREES.found(
             f"{item.key} is {item.config}, and {item.tensor} shows {item.headers}",
             model.key(item.key),
@@ -200,7 +233,7 @@ def check_doubled(drafter: HeadModel) -> Iterator[Finding]:
 def check_cache(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     """Bytes that one drafter layer caches for a token, against one target layer."""
     arch, g = target.arch, drafter.head.geometry
-    if not arch.num_kv_heads or not arch.head_dim or any(layer.mixer == "mla" for layer in arch.layers):
+    if not arch.num_kv_heads or not arch.head_dim or latent(target) or not g.num_layers:
         return
     ours, theirs = g.num_kv_heads * g.head_dim, arch.num_kv_heads * arch.head_dim
     if ours > theirs:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from codraft.core.inspection import Finding
+from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Block
 from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked
+from codraft.models.inspect.positions import window_of
 
 CONFLICT = Rule(
     code="block.conflict",
@@ -100,7 +101,7 @@ def check(pair: Pair) -> Iterator[Finding]:
     yield from check_alignment(drafter)
     if drafter.head.mechanism == "dspark":
         yield from check_heads(drafter)
-    windowed = drafter.head.kind.family == "speculators" and bool(drafter.head.text.get("sliding_window"))
+    windowed = drafter.head.kind.family == "speculators" and window_of(drafter) is not None
     if windowed and drafter.key("sliding_window_non_causal").value is None:
         yield CAUSAL.found(
             "sliding_window_non_causal is absent",
@@ -138,14 +139,20 @@ def check_size(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
 def check_mask(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding]:
     """The token that fills the slots to be drafted."""
     own = any(name.startswith("mask_embedding") for name in drafter.tensors)
-    rows = pair.target.arch.vocab_size
+    rows, table = pair.target.arch.vocab_size, drafter.tensors.get("embed_tokens.weight")
     if block.mask_token_id is None and not own:
-        yield MASK_ABSENT.found("mask_token_id is absent", absent_evidence("drafter", "config.json", "mask_token_id"))
+        yield MASK_ABSENT.found(
+            "mask_token_id is absent",
+            absent_evidence("drafter", "config.json", "mask_token_id"),
+            # Some heads have a tensor instead.
+            severity=None if drafter.tensors else "warning",
+        )
     elif block.mask_token_id is not None and block.mask_key is not None and block.mask_token_id >= rows and not own:
         yield MASK_RANGE.found(
             f"{block.mask_key} is {block.mask_token_id}, and the target's embedding has {rows} rows",
             drafter.key(block.mask_key),
             pair.target.key("vocab_size"),
+            severity="warning" if table is not None and table.shape[0] > block.mask_token_id else None,
         )
 
 
@@ -160,8 +167,14 @@ def check_alignment(drafter: HeadModel) -> Iterator[Finding]:
     markov = drafter.head.markov
     if drafter.head.mechanism == "dspark" and markov is not None and not markov.rank:
         yield ALIGNMENT.found(
-            "markov_rank is 0: a DFlash backbone whose slots predict the next position", drafter.key("markov_rank")
+            "markov_rank is 0: a DFlash backbone whose slots predict the next position", rank_key(drafter)
         )
+
+
+def rank_key(drafter: HeadModel) -> Evidence:
+    """Where the rank stands, or would."""
+    nested = drafter.key("dflash_config.markov_rank")
+    return drafter.key("markov_rank") if nested.value is None else nested
 
 
 def check_heads(drafter: HeadModel) -> Iterator[Finding]:
@@ -169,6 +182,6 @@ def check_heads(drafter: HeadModel) -> Iterator[Finding]:
     markov = drafter.head.markov
     if markov is None or not markov.rank:
         what = "markov_rank is absent" if markov is None else "markov_rank is 0"
-        yield MARKOV_ZERO.found(what, drafter.key("markov_rank"), engines={"sglang": "refuses it"})
+        yield MARKOV_ZERO.found(what, rank_key(drafter), engines={"sglang": "refuses it"})
     elif markov.confidence:
         yield CONFIDENCE.found("the checkpoint has a confidence head", drafter.key("architectures"))

@@ -88,6 +88,7 @@ EMBEDDINGS = (
     "model.language_model.embed_tokens.weight",
     "language_model.model.embed_tokens.weight",
 )
+FLOATS = ("F32", "F16", "BF16", "F64")
 HEADS = ("lm_head.weight", "output.weight", "language_model.lm_head.weight", "model.lm_head.weight")
 
 
@@ -104,24 +105,33 @@ def check(pair: Pair) -> Iterator[Finding]:
 
 def check_tie(drafter: HeadModel) -> Iterator[Finding]:
     """tie_word_embeddings against the vocabulary and the tensors."""
-    tied = [
-        key
-        for key in ("tie_word_embeddings", f"{drafter.head.text_path}.tie_word_embeddings")
-        if drafter.key(key).value is True
-    ]
-    own = drafter.tensors.get("lm_head.weight")
-    if not tied:
+    key, path = "tie_word_embeddings", drafter.head.text_path
+    stated = drafter.config.get(key)
+    if stated is not True and (not path or drafter.head.text.get(key) is not True):
         return
+    # What the whole file says counts for most readers; some take the part with the layers.
+    inner = stated is False
+    name = f"{path}.{key}" if stated is not True else key
+    own, embedding = drafter.tensors.get("lm_head.weight"), drafter.tensors.get("embed_tokens.weight")
     if drafter.head.reduced:
         yield TIED_REDUCED.found(
-            f"{tied[0]} is true, and {drafter.head.draft_vocab_size} of {drafter.head.vocab_size} tokens are drafted",
-            drafter.key(tied[0]),
+            f"{name} is true, and {drafter.head.draft_vocab_size} of {drafter.head.vocab_size} tokens are drafted",
+            drafter.key(name),
             drafter.key("draft_vocab_size"),
+            severity="warning" if inner else None,
         )
-    elif own is not None:
+    elif own is not None and not inner and not equal(drafter, own, embedding):
         yield TIED_OWN.found(
-            f"{tied[0]} is true, and the file has {own.name}", drafter.key(tied[0]), tensor_evidence("drafter", own)
+            f"{name} is true, and the file has {own.name}", drafter.key(name), tensor_evidence("drafter", own)
         )
+
+
+def equal(drafter: HeadModel, own: TensorInfo, embedding: TensorInfo | None) -> bool:
+    """Whether a head of its own is the embedding in the file once more."""
+    if embedding is None or own.shape != embedding.shape or len(own.shape) != 2 or own.dtype not in FLOATS:
+        return False
+    source = drafter.checkpoint.source
+    return embedding.dtype in FLOATS and same_rows((source, own), (source, embedding))
 
 
 def check_head(target: Model, drafter: HeadModel) -> Iterator[Finding]:
@@ -157,7 +167,8 @@ def check_embedding(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     own, theirs = drafter.tensors.get("embed_tokens.weight"), first_of(target, EMBEDDINGS)
     hidden = drafter.head.geometry.hidden
     if own is None:
-        if hidden != target.arch.hidden and drafter.head.mechanism == "eagle3":
+        # A head for hidden states of another width is another target's, which is said elsewhere.
+        if hidden != target.arch.hidden == drafter.head.target_hidden:
             yield EMBEDDING_WIDTH.found(
                 f"embed_tokens.weight is not there, the head is {hidden} wide and the target {target.arch.hidden}",
                 absent_evidence("drafter", "*.safetensors", "embed_tokens.weight"),
@@ -173,10 +184,9 @@ def check_embedding(target: Model, drafter: HeadModel) -> Iterator[Finding]:
 
 def differs(target: Model, drafter: HeadModel, ours: TensorInfo, theirs: TensorInfo | None) -> bool:
     """Whether two matrices of one shape hold other numbers; False where they cannot be compared."""
-    floats = ("F32", "F16", "BF16", "F64")
     if theirs is None or len(ours.shape) != 2 or ours.shape[1] != theirs.shape[1]:
         return False
-    if ours.dtype not in floats or theirs.dtype not in floats or ours.shape[0] != theirs.shape[0]:
+    if ours.dtype not in FLOATS or theirs.dtype not in FLOATS or ours.shape[0] != theirs.shape[0]:
         return False
     return not same_rows((target.checkpoint.source, theirs), (drafter.checkpoint.source, ours))
 

@@ -268,8 +268,8 @@ def looks_other(head: Head, taps: Taps, L: int) -> bool:
 def engine_outputs(head: Head, L: int, engine: str) -> tuple[tuple[int, ...] | None, str]:
     """(outputs of layers that an engine will read, how it comes to them); None where that is not known.
 
-    Read in the engines' sources: vLLM 0.32 (gpu/spec_decode/eagle/eagle3_utils.py), SGLang (models/llama.py,
-    set_eagle3_layers_to_capture), TensorRT-LLM (llmapi/llm_args.py).
+    Read in the engines' sources: vLLM 0.32 (gpu/spec_decode/eagle/eagle3_utils.py), SGLang (model_executor/
+    model_runner.py; models/llama.py, set_eagle3_layers_to_capture), TensorRT-LLM (llmapi/llm_args.py).
     """
     first = head.taps[0]
     nested = next((taps for taps in head.taps if taps.key.startswith("eagle_config.")), None)
@@ -280,12 +280,16 @@ def engine_outputs(head: Head, L: int, engine: str) -> tuple[tuple[int, ...] | N
     if engine == "vllm":
         if first.convention == "input":
             return first.outputs, "takes the ids at the top of the config as inputs of layers, as written"
-        return tuple(i - 1 for i in first.written), f"takes {first.key} as inputs of layers, one off (0.32)"
+        if nested is not None:
+            return tuple(i - 1 for i in nested.written), f"takes {nested.key} as inputs of layers, one off (0.32)"
+        if first.key == "target_layer_ids":
+            return first.outputs, "takes target_layer_ids as outputs of layers"
+        return default_outputs(L), f"does not read {first.key} and takes its default"
     if nested is not None:
         return nested.outputs, "takes eagle_config as outputs of layers"
     if engine == "trtllm":
         return default_outputs(L), "reads no ids from this file; set eagle3_layers_to_capture (outputs of layers)"
-    return None, f"is not known to read {first.key}"
+    return default_outputs(L), f"reads eagle_config only, not {first.key}, and takes its default"
 
 
 def check_engines(pair: Pair, drafter: HeadModel, L: int) -> Iterator[Finding]:

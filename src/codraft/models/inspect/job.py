@@ -14,7 +14,7 @@ from codraft.formats.heads.detect import detect
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.heads.read import read_head
 from codraft.formats.sample import coverage
-from codraft.formats.vocab import compare_sources
+from codraft.formats.vocab import compare_sources, source_vocab
 from codraft.models.inspect.catalog import findings
 from codraft.models.inspect.head_summary import summarize_head
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Question
@@ -94,11 +94,20 @@ def compared(pair: Pair, sample: Sample | None) -> Pair:
             None if workload is None else workload.tokens(),
         )
         return replace(pair, vocabulary=found if workload is None else replace(found, sample=workload.name))
-    if isinstance(drafter, HeadModel) and workload is not None and drafter.head.reduced:
-        mapped = draft_map(drafter, target.arch.vocab_size)
-        if mapped is not None:
-            return replace(pair, coverage=coverage(workload.tokens(), mapped.target_ids))
+    if isinstance(drafter, HeadModel):
+        mapped = draft_map(drafter, target.arch.vocab_size) if workload is not None and drafter.head.reduced else None
+        covered = None if workload is None or mapped is None else coverage(workload.tokens(), mapped.target_ids)
+        return replace(pair, coverage=covered, mask_token=mask_token(target, drafter))
     return pair
+
+
+def mask_token(target: Model, drafter: HeadModel) -> str | None:
+    """What the target's tokenizer means by the id that fills a block, None where that is nothing, or not known."""
+    block = drafter.head.block
+    if block is None or block.mask_token_id is None:
+        return None
+    vocab = source_vocab(target.checkpoint.source)
+    return None if vocab is None else vocab.strings.get(block.mask_token_id)
 
 
 def summary_of(drafter: Model | HeadModel) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
-from codraft.models.inspect.pair import ENGINES, HeadModel, Pair, Rule, absent_evidence
+from codraft.models.inspect.pair import ENGINES, HeadModel, Pair, Rule, absent_evidence, tensor_evidence
 
 RESIDUAL = Rule(
     code="norm.before_residual",
@@ -101,7 +101,8 @@ def check_eagle(drafter: HeadModel) -> Iterator[Finding]:
         yield RESIDUAL.found(
             "norm_before_residual is absent", absent_evidence("drafter", "config.json", "norm_before_residual")
         )
-    if config.get("norm_output") is not None:
+    # Each family's own default is the graph that everybody means.
+    if config.get("norm_output") is (family == "speculators"):
         yield OUTPUT.found(f"norm_output is {config['norm_output']} in a {family} file", drafter.key("norm_output"))
     if config.get("fc_norm") is True and config.get("norm_before_fc") is True:
         yield EXCLUSIVE.found(
@@ -152,10 +153,10 @@ def check_unread(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
     if found:
         keys = sorted({key for key, _, _ in found})
         remarks = {
-            engine: "; ".join(f"{key} {words}" for key, name, words in found if name == engine)
+            engine: "; ".join(f"{key}: {words}" for key, name, words in found if name == engine)
             for engine in ENGINES
             if any(name == engine for _, name, _ in found)
         }
-        yield IGNORED.found(
-            ", ".join(keys), *(drafter.key(key) for key in keys if key not in drafter.tensors), engines=remarks
-        )
+        tensors = drafter.tensors
+        evidence = (tensor_evidence("drafter", tensors[key]) if key in tensors else drafter.key(key) for key in keys)
+        yield IGNORED.found(", ".join(keys), *evidence, engines=remarks)

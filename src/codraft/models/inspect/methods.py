@@ -104,6 +104,19 @@ ENGINE_METHODS: dict[str, dict[str, str | None]] = {
 }  # fmt: skip
 
 
+# Mechanisms that engines serve under another one's method; an engine where only that one does.
+SERVED_AS: dict[str, tuple[str, str | None]] = {
+    "peagle": ("eagle3", None),
+    "gemma4_assistant": ("mtp", None),
+    "dflash2": ("dflash", None),
+    "domino": ("dflash", None),
+    "mtp": ("eagle", "sglang"),
+}
+PLAIN_ENDINGS = ("ForCausalLM", "ForConditionalGeneration")
+# The mechanisms whose graph codraft knows.
+KNOWN = ("eagle3", "mtp", "dflash", "dspark")
+
+
 def canonical_method(text: str) -> str:
     """A mechanism's name, whatever the engine calls it."""
     return METHODS.get(text.lower(), text.lower())
@@ -115,11 +128,12 @@ def check(pair: Pair) -> Iterator[Finding]:
     if drafter is None:
         return
     if isinstance(drafter, HeadModel):
-        yield from check_head(method, drafter)
-    elif method in HEADS and method not in ("mtp", "gemma4_assistant"):
+        yield from check_head(pair, drafter)
+    elif method in HEADS and method != "gemma4_assistant" and not (method == "mtp" and drafter.arch.mtp_layers):
+        module = ", and it has no MTP module" if method == "mtp" else ""
         yield MODEL_AS_HEAD.found(
             f"{drafter.checkpoint.label} is a language model of {len(drafter.arch.layers)} layers, and the method is "
-            f"{method}",
+            f"{method}{module}",
             asked("method", method),
             drafter.key("architectures") if drafter.arch.architectures else drafter.key("model_type"),
         )
@@ -130,9 +144,11 @@ def check(pair: Pair) -> Iterator[Finding]:
     yield from check_engine(pair)
 
 
-def check_head(method: str | None, drafter: HeadModel) -> Iterator[Finding]:
+def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
     """A head against the method it was given under."""
-    found, seen = drafter.head.mechanism, drafter.head.kind.seen
+    method, found, seen = pair.question.method, drafter.head.mechanism, drafter.head.kind.seen
+    served, engine = SERVED_AS.get(found, (found, None))
+    fits = method == found or (method == served and engine in (None, pair.question.engine))
     evidence = (
         asked("method", method),
         drafter.key(seen[0]) if seen[0] in drafter.config else drafter.key("architectures"),
@@ -143,16 +159,16 @@ def check_head(method: str | None, drafter: HeadModel) -> Iterator[Finding]:
             *evidence,
             fix=f"Give it with --method {found}.",
         )
-    elif method is not None and method != found:
+    elif method is not None and not fits:
         yield MISMATCH.found(
             f"the method is {method}, and the checkpoint is {found} (seen by {seen[0]})",
             *evidence,
             fix=f"Use the method {found}.",
         )
-    if found in OTHER_MECHANISMS:
+    if found not in KNOWN:
         yield NOT_RUN.found(f"the checkpoint is {found}, seen by {seen[0]}", drafter.key("architectures"))
     names = architectures(drafter.config)
-    plain = [name for name in names if name.endswith(("ForCausalLM", "ForConditionalGeneration"))]
+    plain = [name for name in names if name.endswith(PLAIN_ENDINGS) and "eagle" not in name.lower()]
     if found == "eagle3" and plain and len(plain) == len(names):
         yield PLAIN_CLASS.found(
             f"the class is {plain[0]}, and the tensors are those of an EAGLE-3 head", drafter.key("architectures")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from codraft.core.inspection import Evidence, Finding
+from codraft.core.inspection import Evidence, Finding, Severity
 from codraft.formats.mtp import has_join, mtp_tensors
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.inspect.pair import (
@@ -14,6 +14,7 @@ from codraft.models.inspect.pair import (
     listed,
     tensor_evidence,
 )
+from codraft.models.reader import MTP
 
 NONE = Rule(
     code="mtp.none",
@@ -86,8 +87,6 @@ CENTRED_NORM = Rule(
 )
 RULES = (NONE, ABSENT, UNLISTED, UNDECLARED, INCOMPLETE, AVAILABLE, RECURRENT, DSPARK_INSIDE, CENTRED_NORM)
 
-COUNT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
-
 
 def check(pair: Pair) -> Iterator[Finding]:
     """Declaration against tensors, then method and D against both."""
@@ -104,16 +103,16 @@ def check(pair: Pair) -> Iterator[Finding]:
         yield NONE.found(
             f"{target.checkpoint.label} declares no MTP module and holds none",
             asked("method", "mtp"),
-            absent_evidence("target", "config.json", COUNT_KEYS[0]),
+            absent_evidence("target", "config.json", MTP[0]),
         )
-    yield from check_tensors(target, declared, held, aside, own_file)
+    yield from check_tensors(target, held, aside, own_file, severity(pair))
     if held and pair.drafter is not None and pair.head is not None and not own_file:
         yield AVAILABLE.found(f"{declared or 1} module(s), {len(held)} tensors", count_key(target))
-    D = pair.question.depth
-    if D is not None and (wanted or own_file) and declared and declared < D:
-        multiple = "" if D % declared == 0 else f", and {D} is no multiple of {declared}"
+    D, modules = pair.question.depth, pair.head.num_modules if own_file and pair.head is not None else declared
+    if D is not None and (wanted or own_file) and modules and modules < D:
+        multiple = "" if D % modules == 0 else f", and {D} is no multiple of {modules}"
         yield RECURRENT.found(
-            f"D = {D}, {declared} module(s){multiple}",
+            f"D = {D}, {modules} module(s){multiple}",
             asked("depth", D),
             count_key(target),
             severity="warning" if multiple else None,
@@ -124,29 +123,44 @@ def check(pair: Pair) -> Iterator[Finding]:
         )
 
 
-def check_tensors(target: Model, declared: int, held: list[str], aside: list[str], own_file: bool) -> Iterator[Finding]:
+def severity(pair: Pair) -> Severity | None:
+    """How bad a broken module is: as its rule says where it is asked for, doubtful where nothing is, and of no account
+    where another mechanism drafts."""
+    if pair.question.method == "mtp":
+        return None
+    return "warning" if pair.drafter is None and pair.question.method is None else "note"
+
+
+def check_tensors(
+    target: Model, held: list[str], aside: list[str], own_file: bool, broken: Severity | None
+) -> Iterator[Finding]:
     """What is declared against what is there."""
+    declared = target.arch.mtp_layers
     if aside and not held:
         yield UNLISTED.found(
             f"{len(aside)} tensors in {', '.join(files_of(target.checkpoint.unlisted, aside))}",
             *(tensor_evidence("target", target.checkpoint.unlisted[name]) for name in aside[:4]),
+            severity=broken,
         )
     elif declared and not held and target.tensors and not lost(target) and not own_file:
         yield ABSENT.found(
             f"the config declares {declared} module(s), and no file holds one",
             count_key(target),
             absent_evidence("target", "*.safetensors", "mtp.*"),
+            severity=broken,
         )
-    if held and not declared:
+    # The reader counts modules by their tensors where the config is silent.
+    if held and not any(target.key(key).value for key in MTP):
         yield UNDECLARED.found(
             f"{len(held)} tensors: {listed(held)}",
-            absent_evidence("target", "config.json", COUNT_KEYS[0]),
+            absent_evidence("target", "config.json", MTP[0]),
             tensor_evidence("target", target.tensors[held[0]]),
         )
     if held and not has_join(held) and not lost(target):
         yield INCOMPLETE.found(
             f"{len(held)} tensors, none of them eh_proj or fc: {listed(held)}",
             tensor_evidence("target", target.tensors[held[0]]),
+            severity=broken,
         )
 
 
@@ -162,5 +176,5 @@ def files_of(tensors: Mapping[str, TensorInfo], names: list[str]) -> list[str]:
 
 def count_key(target: Model) -> Evidence:
     """Where the count stands."""
-    key = next((key for key in COUNT_KEYS if target.key(key).value is not None), COUNT_KEYS[0])
+    key = next((key for key in MTP if target.key(key).value is not None), MTP[0])
     return target.key(key)

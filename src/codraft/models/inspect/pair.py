@@ -110,7 +110,8 @@ class Pair:
     """A target, perhaps a drafter, and the question.
 
     `vocabulary` compares the tokenizers of an external drafter. `workload` is the user's text; `coverage` is the share
-    of it that a reduced draft vocabulary can write.
+    of it that a reduced draft vocabulary can write. `mask_token` is what the target's tokenizer means by a block
+    drafter's mask id, where it means anything.
     """
 
     target: Model
@@ -119,6 +120,7 @@ class Pair:
     vocabulary: Vocabulary | None = None
     workload: Workload | None = None
     coverage: float | None = None
+    mask_token: str | None = None
 
     @property
     def head(self) -> Head | None:

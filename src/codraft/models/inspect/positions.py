@@ -113,20 +113,22 @@ POSITION_REMARKS = {
     "sglang": "keeps the drafter's positions",
 }
 OLD_BASE = 10_000.0
+PLAIN: tuple[str, float | None] = ("default", None)
 
 
 def check(pair: Pair) -> Iterator[Finding]:
     """Limits, RoPE, windows."""
     drafter, target = pair.drafter, pair.target
     most = target.arch.max_positions
-    if most is not None and (said := too_long(pair, most)) is not None:
+    if most is not None and (beyond := too_long(pair, most)) is not None:
+        words, flag = beyond
         yield TARGET_WORKLOAD.found(
-            f"{said}, and the target has {most} positions", longest(pair), target.key("max_position_embeddings")
+            f"{words}; the target has {most} positions", flag, target.key("max_position_embeddings")
         )
     if drafter is None:
         return
     yield from check_limit(pair, drafter)
-    if isinstance(drafter, HeadModel) and drafter.head.mechanism != "mtp":
+    if isinstance(drafter, HeadModel) and drafter.head.mechanism != "mtp" and drafter.head.geometry.num_layers:
         yield from check_rope(target, drafter)
         yield from check_window(drafter)
 
@@ -145,10 +147,9 @@ def check_limit(pair: Pair, drafter: Model | HeadModel) -> Iterator[Finding]:
     if limit is None:
         return
     evidence = (drafter.key("max_position_embeddings"), pair.target.key("max_position_embeddings"))
-    if (said := too_long(pair, limit)) is not None:
-        yield WORKLOAD.found(
-            f"{said}, and the drafter has {limit} positions", longest(pair), *evidence, engines=POSITION_REMARKS
-        )
+    if (beyond := too_long(pair, limit)) is not None:
+        words, flag = beyond
+        yield WORKLOAD.found(f"{words}; the drafter has {limit} positions", flag, *evidence, engines=POSITION_REMARKS)
     elif theirs is not None and limit < theirs and pair.question.context is None:
         yield LIMIT.found(
             f"the drafter has {limit} positions, the target {theirs}",
@@ -158,20 +159,16 @@ def check_limit(pair: Pair, drafter: Model | HeadModel) -> Iterator[Finding]:
         )
 
 
-def too_long(pair: Pair, limit: int) -> str | None:
-    """What of the workload goes beyond a limit, in words; None where nothing does, or nothing is known of it."""
+def too_long(pair: Pair, limit: int) -> tuple[str, Evidence] | None:
+    """What of the workload goes beyond a limit, in words, and the flag that says so; None where nothing does."""
     context, workload = pair.question.context, pair.workload
     if workload is not None and (count := workload.longer_than(limit)):
         share = count / len(workload.ids)
-        return f"{count} of {len(workload.ids)} prompts ({share:.0%}) are longer, up to {workload.longest} tokens"
-    return f"{context} tokens" if context is not None and context > limit else None
-
-
-def longest(pair: Pair) -> Evidence:
-    """The flag that gives the lengths."""
-    if pair.workload is not None:
-        return asked("prompts", pair.workload.name)
-    return asked("context", pair.question.context)
+        words = f"{count} of {len(workload.ids)} prompts ({share:.0%}) are longer, up to {workload.longest} tokens"
+        return words, asked("prompts", workload.name)
+    if context is not None and context > limit:
+        return f"sequences of {context} tokens", asked("context", context)
+    return None
 
 
 def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
@@ -180,24 +177,26 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     if theirs is None:
         return
     ours, _ = read_rope(Fields(text, drafter.head.text_path), drafter.head.geometry.head_dim)
-    if ours.theta_key is None:
+    if ours.theta_key is None and theirs.theta != OLD_BASE:
         yield THETA_ABSENT.found(
             f"no rope_theta; the target's is {theirs.theta:g}" if theirs.theta else "no rope_theta",
             absent_evidence("drafter", "config.json", "rope_theta"),
         )
-    elif ours.theta and theirs.theta and ours.theta != theirs.theta:
+    elif ours.theta_key is not None and ours.theta and theirs.theta and ours.theta != theirs.theta:
         yield THETA.found(
             f"{ours.theta:g} in the drafter, {theirs.theta:g} in the target",
             drafter.key(ours.theta_key),
             *target_theta(target, theirs),
         )
-    if scaling(ours) != scaling(theirs):
+    stretched = {ours.original_max_positions, theirs.original_max_positions} - {None}
+    if scaling(ours) != scaling(theirs) or (scaling(ours) != PLAIN and len(stretched) > 1):
         yield SCALING.found(
             f"{words(ours)} in the drafter, {words(theirs)} in the target",
             rope_key(drafter, text),
             rope_key(target, target.arch.text),
         )
-    if ours.partial != theirs.partial:
+    # Of a latent only a part of its own is rotated, which is no share of a head.
+    if ours.partial != theirs.partial and not any(layer.mixer == "mla" for layer in target.arch.layers):
         yield PARTIAL.found(
             f"{ours.partial:g} of the head in the drafter, {theirs.partial:g} in the target",
             drafter.key("partial_rotary_factor"),
@@ -222,21 +221,24 @@ def rope_key(model: Model | HeadModel, text: Mapping[str, Any]) -> Evidence:
 
 def scaling(rope: Rope) -> tuple[str, float | None]:
     """What must agree of two scalings; without a factor all kinds are plain."""
+    # Its factors are lists, one number for each frequency.
+    if rope.kind == "longrope":
+        return rope.kind, None
     plain = rope.kind in ("default", "mrope") or rope.factor in (None, 1.0)
-    return ("default", None) if plain else (rope.kind, rope.factor)
+    return PLAIN if plain else (rope.kind, rope.factor)
 
 
 def words(rope: Rope) -> str:
     """A scaling in words."""
     kind, factor = scaling(rope)
-    if factor is None:
+    if (kind, factor) == PLAIN:
         return "no scaling"
     original = f" from {rope.original_max_positions}" if rope.original_max_positions else ""
-    return f"{kind} x {factor:g}{original}"
+    return f"{kind}{'' if factor is None else f' x {factor:g}'}{original}"
 
 
-def check_window(drafter: HeadModel) -> Iterator[Finding]:
-    """Sliding windows of a head."""
+def window_of(drafter: HeadModel) -> tuple[str, Any] | None:
+    """(key, width) of a head's sliding window, None where no layer of it has one."""
     text, nested = drafter.head.text, drafter.config.get("dflash_config")
     nested = nested if isinstance(nested, Mapping) else {}
     kinds = text.get("layer_types")
@@ -244,8 +246,16 @@ def check_window(drafter: HeadModel) -> Iterator[Finding]:
     swa = nested.get("use_swa") is True
     window = nested.get("swa_window_size") if swa else text.get("sliding_window")
     if not (swa or sliding or (kinds is None and window and text.get("use_sliding_window") is not False)):
+        return None
+    return "dflash_config.swa_window_size" if swa else "sliding_window", window
+
+
+def check_window(drafter: HeadModel) -> Iterator[Finding]:
+    """Sliding windows of a head."""
+    found = window_of(drafter)
+    if found is None:
         return
-    key = "dflash_config.swa_window_size" if swa else "sliding_window"
+    key, window = found
     yield WINDOW.found(f"layers of the drafter see {window} tokens", drafter.key(key))
     if drafter.head.block is not None and drafter.head.block.causal is False:
         yield WINDOW_NON_CAUSAL.found(

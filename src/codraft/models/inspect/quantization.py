@@ -1,12 +1,15 @@
 """Quantized targets, and drafters beside them."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatch
 
 from codraft.core.inspection import Finding
 from codraft.formats.heads.layout import is_scale
 from codraft.formats.mtp import mtp_tensors
 from codraft.formats.safetensors import TensorInfo
+from codraft.models.architecture import Quantization
+from codraft.models.inspect import mtp
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed, tensor_evidence
 from codraft.models.quantization import read_quantization
 
@@ -73,6 +76,11 @@ RULES = (ROTATED, MTP_PLAIN, MTP_SCALES, UNDECLARED, NOT_QUANTIZED, TARGET_HEAD,
 
 PACKED = ("U8", "I8", "I32", "U32", "F4", "F8_E4M3", "F8_E5M2", "I16", "U16")
 WIDE = ("F64", "F32", "F16", "BF16")
+# Last parts of the names of packed weights, which are weights and no scales.
+PACKED_NAMES = ("weight_packed", "qweight")
+OTHER_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale")
+# Expressions that cannot take long: short, few wild cards, none of them around a group.
+LONGEST, MOST_WILD = 200, 3
 READS_STATES = ("eagle3", "peagle", "eagle", "dflash", "dflash2", "dspark", "domino", "mtp")
 
 
@@ -81,7 +89,7 @@ def check(pair: Pair) -> Iterator[Finding]:
     target, drafter = pair.target, pair.drafter
     quantization = target.arch.quantization
     if quantization is not None:
-        yield from check_mtp(target, quantization.ignored)
+        yield from check_mtp(pair, left_out(quantization))
         if isinstance(drafter, HeadModel) and drafter.head.mechanism in READS_STATES:
             yield from check_states(target, drafter)
     if drafter is not None and drafter.tensors:
@@ -103,8 +111,16 @@ def check_states(target: Model, drafter: HeadModel) -> Iterator[Finding]:
         yield TARGET_HEAD.found(f"{packed[0].name} is {packed[0].dtype}", tensor_evidence("target", packed[0]))
 
 
-def check_mtp(target: Model, ignored: Sequence[str]) -> Iterator[Finding]:
+def left_out(quantization: Quantization) -> list[str]:
+    """Names and patterns of what is not quantized; GPTQModel writes them as keys of `dynamic`, after `-:`."""
+    dynamic = quantization.raw.get("dynamic")
+    keys = dynamic if isinstance(dynamic, dict) else {}
+    return [*quantization.ignored, *(f"re:{key[2:]}" for key in keys if str(key).startswith("-:"))]
+
+
+def check_mtp(pair: Pair, ignored: Sequence[str]) -> Iterator[Finding]:
     """MTP layers of a quantized target: plain and undeclared, or packed without usable scales."""
+    target, milder = pair.target, mtp.severity(pair)
     names = mtp_tensors(target.tensors, len(target.arch.layers))
     weights = [target.tensors[name] for name in names if name.endswith(".weight") and is_matrix(target.tensors[name])]
     plain = [info for info in weights if info.dtype in WIDE and is_projection(info.name)]
@@ -117,14 +133,16 @@ def check_mtp(target: Model, ignored: Sequence[str]) -> Iterator[Finding]:
             yield MTP_PLAIN.found(
                 f"{len(uncovered)} of {len(plain)} matrices: {listed([i.name for i in uncovered])}",
                 tensor_evidence("target", uncovered[0]),
+                severity=milder,
             )
-    trunk = {suffix(name) for name in target.tensors if is_scale(name) and name not in set(names)}
-    here = {suffix(name) for name in names if is_scale(name)}
+    trunk = weight_scales(target.tensors.keys() - set(names))
+    here = weight_scales(names)
     if packed and trunk and not here & trunk:
         shown = ", ".join(sorted(here)) or "none"
         yield MTP_SCALES.found(
             f"{len(packed)} packed tensors; their scales: {shown}; the trunk's: {', '.join(sorted(trunk))}",
             tensor_evidence("target", target.tensors[packed[0]]),
+            severity=milder,
         )
 
 
@@ -132,15 +150,16 @@ def check_drafter(drafter: Model | HeadModel) -> Iterator[Finding]:
     """A drafter's own quantization: declared and stored must be the same thing."""
     text = drafter.head.text if isinstance(drafter, HeadModel) else drafter.arch.text
     declared = read_quantization(drafter.config, text)
-    scales = [name for name in drafter.tensors if is_scale(name) and not name.endswith(("k_scale", "v_scale"))]
-    packed = [info for info in drafter.tensors.values() if info.dtype in PACKED and is_matrix(info)]
+    scales = [name for name in drafter.tensors if is_scale(name) and beside_weight(name, drafter.tensors)]
+    packed = [info for info in drafter.tensors.values() if info.dtype in PACKED and len(info.shape) == 2]
+    plain = [name for name, info in drafter.tensors.items() if is_matrix(info) and is_projection(name)]
     if declared is None and scales:
         yield UNDECLARED.found(
             f"{len(scales)} scales: {listed(scales)}",
             tensor_evidence("drafter", drafter.tensors[scales[0]]),
             absent_evidence("drafter", "config.json", "quantization_config"),
         )
-    if declared is not None and not scales and not packed:
+    if declared is not None and not scales and not packed and not all(covered(n, left_out(declared)) for n in plain):
         yield NOT_QUANTIZED.found(
             f"{declared.method} is declared, and every tensor is plain", drafter.key("quantization_config")
         )
@@ -153,11 +172,22 @@ def covered(name: str, ignored: Sequence[str]) -> bool:
 
 
 def matches(module: str, pattern: str) -> bool:
-    """One entry of an ignore list; `re:` begins a regular expression, of which its plain words are compared."""
+    """One entry of an ignore list; `re:` begins a regular expression. Of one that might take long its plain words are
+    compared."""
     if pattern.startswith("re:"):
-        words = [word for word in pattern[3:].replace("\\", "").replace("^", "").replace("$", "").split(".*") if word]
-        return all(word.strip(".") in module for word in words)
+        try:
+            if quick(pattern[3:]):
+                return re.match(pattern[3:], module) is not None
+        except re.error:
+            pass
+        return all(word in module for word in re.findall(r"[A-Za-z0-9_]{2,}", re.sub(r"\\\w", " ", pattern[3:])))
     return module == pattern or module.startswith(pattern + ".") or pattern in module or fnmatch(module, pattern)
+
+
+def quick(pattern: str) -> bool:
+    """Whether an expression of somebody else's can be tried on a name without care."""
+    wild = len(re.findall(r"(?<!\\)[*+{]", pattern))
+    return len(pattern) <= LONGEST and wild <= MOST_WILD and re.search(r"\)[*+{]", pattern) is None
 
 
 def is_projection(name: str) -> bool:
@@ -172,7 +202,21 @@ def is_matrix(info: TensorInfo) -> bool:
 
 def is_scale_only(name: str) -> bool:
     """A scale, not packed weights (which some formats call weight_packed)."""
-    return is_scale(name) and not name.endswith(("_packed", "qweight"))
+    return is_scale(name) and suffix(name) not in PACKED_NAMES
+
+
+def weight_scales(names: Collection[str]) -> set[str]:
+    """What the scales of weights are called here."""
+    found = {suffix(name) for name in names if is_scale_only(name) and "scale" in suffix(name)}
+    return found - set(OTHER_SCALES)
+
+
+def beside_weight(name: str, names: Collection[str]) -> bool:
+    """Whether a scale belongs to a weight: norms and towers have scales of their own, and caches too."""
+    stem, _, last = name.rpartition(".")
+    if last in PACKED_NAMES:
+        return True
+    return last not in ("k_scale", "v_scale") and any(f"{stem}.{part}" in names for part in ("weight", *PACKED_NAMES))
 
 
 def suffix(name: str) -> str:

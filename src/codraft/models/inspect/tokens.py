@@ -1,5 +1,6 @@
 """Do target and drafter mean the same tokens by the same ids?"""
 
+import re
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding, Vocabulary
@@ -127,6 +128,15 @@ INVERSE_ABSENT = Rule(
     consequence="Engines do not need it; some trainers and exporters do.",
     fix="Nothing to do for serving.",
 )
+MASK_USED = Rule(
+    code="mask.used",
+    severity="warning",
+    title="The mask token is a token of ordinary text",
+    consequence="Slots to be drafted carry that token's embedding, and text that holds the token looks like a slot."
+    " Heads are trained with an id that no text uses.",
+    fix="Compare mask_token_id with the training configuration; tokenizers of another revision shift added ids.",
+    seen="NVIDIA/Model-Optimizer#1621",
+)
 COVERAGE = Rule(
     code="draft_vocab.coverage",
     severity="note",
@@ -137,7 +147,7 @@ COVERAGE = Rule(
 )
 RULES = (
     DIFFERENT, PERMUTED, EXTENDED, PADDED, UNSAFE, UNKNOWN, SPECIAL, SIZE, SIZE_PADDING, MAP_ABSENT, MAP_ABSOLUTE,
-    MAP_BROKEN, MAP_DOUBTFUL, INVERSE_ABSENT, COVERAGE,
+    MAP_BROKEN, MAP_DOUBTFUL, INVERSE_ABSENT, MASK_USED, COVERAGE,
 )  # fmt: skip
 
 # Embeddings are padded to multiples of at most this.
@@ -145,6 +155,8 @@ PADDING = 1024
 # Problems of a map that change what drafted ids mean.
 BROKEN = ("dtype", "shape", "length", "range", "duplicates", "t2d")
 LOW_COVERAGE = 0.9
+# Tokens that text does not hold by itself: <mask>, <|MASK|>, <unused4>, [MASK].
+MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 # Bytes of a map that are read: 2 MiB for 256K ids.
 MOST_IDS = 1 << 20
 
@@ -157,6 +169,15 @@ def check(pair: Pair) -> Iterator[Finding]:
     elif isinstance(drafter, HeadModel) and drafter.head.mechanism not in ("medusa", "mlp_speculator"):
         yield from check_size(pair.target, drafter)
         yield from check_map(pair, drafter)
+        yield from check_mask(pair, drafter)
+
+
+def check_mask(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
+    """A mask id that the tokenizer gives to text; one in angle brackets or bars is a marker, as masks are."""
+    block, token = drafter.head.block, pair.mask_token
+    if block is None or block.mask_key is None or token is None or MARKER.fullmatch(token):
+        return
+    yield MASK_USED.found(f"id {block.mask_token_id} is {token!r} for the target", drafter.key(block.mask_key))
 
 
 def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterator[Finding]:

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from codraft.core.inspection import Finding
-from codraft.formats.heads.layout import Expected, expected, is_scale
+from codraft.formats.heads.layout import Expected, Shape, expected, is_scale
 from codraft.formats.safetensors import TensorInfo
+from codraft.models.inspect.attention import proven_head_dim
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed, tensor_evidence
 from codraft.models.inspect.values import constant_value
+from codraft.models.quantization import read_quantization
 
 NONE = Rule(
     code="weights.none",
@@ -108,6 +110,9 @@ RULES = (
 )  # fmt: skip
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+# What a weight is called, quantized or not; scales beside a weight do not stand for it.
+WEIGHTS = ("weight", "qweight", "weight_packed", "base_kernel")
+HARMLESS = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
 # Matrices looked into; each costs a few small reads.
 MOST_SAMPLED = 24
 
@@ -150,7 +155,7 @@ def check_files(model: Model | HeadModel) -> Iterator[Finding]:
         )
     # Mistral's own format, the same weights once more.
     files = [name for name in index.unlisted_files if not name.startswith("consolidated")]
-    names = [*files, *index.unlisted_tensors]
+    names = [*files, *(name for name in index.unlisted_tensors if not harmless(name))]
     if names:
         yield UNLISTED.found(
             f"{listed(names)} of the {side}", *(absent_evidence(side, index.file, name) for name in names[:4])
@@ -160,11 +165,13 @@ def check_files(model: Model | HeadModel) -> Iterator[Finding]:
 def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Finding]:
     """Missing, unexpected and misshapen tensors of a head."""
     by_name = {item.name: item for item in wanted}
-    stems = {name.removesuffix(".weight") for name in drafter.tensors} | {stem(name) for name in drafter.tensors}
+    held = {stem(name) for name in drafter.tensors if name.rpartition(".")[2] in WEIGHTS}
     missing = [
         item.name
         for item in wanted
-        if item.required and item.name not in drafter.tensors and item.name.removesuffix(".weight") not in stems
+        if item.required
+        and item.name not in drafter.tensors
+        and not (item.name.endswith(".weight") and stem(item.name) in held)
     ]
     # These have findings of their own, with the reason.
     explained = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
@@ -188,36 +195,52 @@ def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Fin
 
 
 def check_shapes(drafter: HeadModel, by_name: Mapping[str, Expected]) -> Iterator[Finding]:
-    """Shapes and element types; the doubled input of EAGLE-3 and the maps have findings of their own."""
-    quantized = drafter.config.get("quantization_config") or drafter.config.get("compression_config")
+    """Shapes and element types; what other checks explain with a reason is left to them."""
+    quantized = read_quantization(drafter.config, drafter.head.text) is not None
+    scaled = {stem(name) for name in drafter.tensors if is_scale(name)}
+    packed: list[TensorInfo] = []
+    misshapen: list[tuple[TensorInfo, Shape]] = []
     for name, info in drafter.tensors.items():
         item = by_name.get(name)
         if item is None or item.shape is None or name in ("d2t", "t2d"):
             continue
         if info.dtype not in FLOATS:
-            if not quantized:
-                yield PACKED.found(
-                    f"{info.name} is {info.dtype} {list(info.shape)} where {list(item.shape)} floats belong, and the "
-                    "config has no quantization_config",
-                    tensor_evidence("drafter", info),
-                )
-        elif info.shape != item.shape and not doubled(name, info.shape, item.shape) and not explained(name, drafter):
-            transposed = " (it is the transpose)" if info.shape == item.shape[::-1] else ""
-            yield SHAPE.found(
-                f"{info.name} is {list(info.shape)}, and the config gives {list(item.shape)}{transposed}",
-                tensor_evidence("drafter", info),
-            )
+            if not quantized and stem(name) not in scaled:
+                packed.append(info)
+        elif info.shape != item.shape and not explained(name, info.shape, item.shape, drafter):
+            misshapen.append((info, item.shape))
+    if packed:
+        yield PACKED.found(
+            f"{len(packed)} tensors are not floats and have no scales, and the config has no quantization_config: "
+            + listed([f"{info.name} is {info.dtype} {list(info.shape)}" for info in packed]),
+            *(tensor_evidence("drafter", info) for info in packed[:8]),
+        )
+    if misshapen:
+        words = [
+            f"{info.name} is {list(info.shape)}, and the config gives {list(shape)}"
+            + (" (it is the transpose)" if info.shape == shape[::-1] else "")
+            for info, shape in misshapen
+        ]
+        yield SHAPE.found(listed(words), *(tensor_evidence("drafter", info) for info, _ in misshapen[:8]))
 
 
-def doubled(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether only the input width of EAGLE-3's first attention is wrong; `attention.py` explains that."""
-    part = name.startswith("layers.0.self_attn.") and name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))
-    return part and len(found) == len(wanted) == 2 and found[1] != wanted[1]
-
-
-def explained(name: str, drafter: HeadModel) -> bool:
-    """Shapes that depend on the target and are judged with it."""
-    return name == "fc.weight" or (name in ("lm_head.weight", "embed_tokens.weight") and not drafter.head.vocab_size)
+def explained(name: str, found: Shape, wanted: Shape, drafter: HeadModel) -> bool:
+    """Whether only a size differs that another check judges: the input of fc, the rows of the head, the doubled input
+    of EAGLE-3's attention, the width of a head."""
+    if len(found) != len(wanted):
+        return False
+    if name == "fc.weight":
+        return found[0] == wanted[0]
+    if name in ("lm_head.weight", "embed_tokens.weight") and drafter.head.vocab_size is None:
+        return True
+    if name == "lm_head.weight":
+        return found[1] == wanted[1]
+    if ".self_attn." not in name:
+        return False
+    q = drafter.tensors.get("layers.0.self_attn.q_proj.weight")
+    width = q.shape[-1] if q is not None and drafter.head.mechanism == "eagle3" else None
+    inputs = name.startswith("layers.0.") and len(found) == 2 and found[1] == width != wanted[1]
+    return inputs or proven_head_dim(drafter) not in (None, drafter.head.geometry.head_dim)
 
 
 def stem(name: str) -> str:
@@ -226,8 +249,8 @@ def stem(name: str) -> str:
 
 
 def harmless(name: str) -> bool:
-    """Buffers that are rebuilt anyway."""
-    return "rotary_emb" in name or name.endswith((".inv_freq", "attention.bias", "attn.masked_bias"))
+    """Buffers that are rebuilt anyway, and scales of a quantized cache."""
+    return "rotary_emb" in name or name.endswith(HARMLESS)
 
 
 def check_values(drafter: HeadModel) -> Iterator[Finding]:
@@ -235,14 +258,21 @@ def check_values(drafter: HeadModel) -> Iterator[Finding]:
     source = drafter.checkpoint.source
     matrices = [info for info in drafter.tensors.values() if len(info.shape) == 2 and info.dtype in FLOATS]
     constant: list[TensorInfo] = []
+    broken: list[TensorInfo] = []
     for info in sorted(matrices, key=lambda info: -info.num_elements)[:MOST_SAMPLED]:
         value = constant_value(source, info)
         if value == "not finite":
-            yield NOT_FINITE.found(f"{info.name} holds NaN or infinity", tensor_evidence("drafter", info))
-        elif value is not None:
+            broken.append(info)
+        # A row alone, as in a confidence head, decides no draft.
+        elif value is not None and min(info.shape) > 1:
             constant.append(info)
+    if broken:
+        yield NOT_FINITE.found(
+            f"{len(broken)} of {len(matrices)} matrices hold NaN or infinity: {listed([i.name for i in broken])}",
+            *(tensor_evidence("drafter", info) for info in broken[:8]),
+        )
     if constant:
         yield CONSTANT.found(
-            f"{len(constant)} of {len(matrices)} matrices: {listed([info.name for info in constant])}",
+            f"{len(constant)} of {len(matrices)} matrices: {listed([i.name for i in constant])}",
             *(tensor_evidence("drafter", info) for info in constant[:8]),
         )
