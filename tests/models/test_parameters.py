@@ -292,3 +292,4 @@ def test_a_family_with_parts_unknown_here_is_counted_from_its_headers_alone(name
          "intermediate_size": 16, "vocab_size": 32}
     )  # fmt: skip
     assert count_parameters(arch) is None
+    assert any("not described here" in sentence for sentence in arch.assumed)

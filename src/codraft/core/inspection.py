@@ -67,20 +67,20 @@ class ModelSummary:
     ffns: dict[str, int]
     hidden_size: int
     vocab_size: int
-    num_heads: int | None
-    num_kv_heads: int | None
-    G: int | None
-    head_dim: int | None
-    head_dim_basis: Literal["given", "headers", "assumed"] | None
-    window: int | None
-    max_positions: int | None
-    parameters: Parameters | None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    G: int | None = None
+    head_dim: int | None = None
+    head_dim_basis: Literal["given", "headers", "assumed"] | None = None
+    window: int | None = None
+    max_positions: int | None = None
+    parameters: Parameters | None = None
     kv_bytes_per_token: dict[str, int]
     state_bytes_per_sequence: dict[str, int]
     weight_bytes: dict[str, int]
     tied: bool
     mtp_layers: int
-    quantization: str | None
+    quantization: str | None = None
     assumed: list[str]
 
 
@@ -93,17 +93,17 @@ class HeadSummary:
     family: str
     num_layers: int
     hidden_size: int
-    target_hidden_size: int | None
-    vocab_size: int | None
-    draft_vocab_size: int | None
-    taps: list[int] | None
-    taps_as_written: list[int] | None
-    taps_convention: Literal["output", "input"] | None
-    block_size: int | None
-    max_D: int | None
-    mask_token_id: int | None
-    max_positions: int | None
-    parameters: int | None
+    target_hidden_size: int | None = None
+    vocab_size: int | None = None
+    draft_vocab_size: int | None = None
+    taps: list[int] | None = None
+    taps_as_written: list[int] | None = None
+    taps_convention: Literal["output", "input"] | None = None
+    block_size: int | None = None
+    max_D: int | None = None
+    mask_token_id: int | None = None
+    max_positions: int | None = None
+    parameters: int | None = None
     weight_bytes: dict[str, int]
     kv_bytes_per_token: dict[str, int]
     borrows: list[str]
@@ -130,14 +130,14 @@ class Vocabulary:
     """
 
     verdict: Verdict
-    num_target: int | None
-    num_drafter: int | None
-    rows_target: int | None
-    rows_drafter: int | None
-    num_differing: int | None
+    num_target: int | None = None
+    num_drafter: int | None = None
+    rows_target: int | None = None
+    rows_drafter: int | None = None
+    num_differing: int | None = None
     examples: list[dict[str, Any]]
-    shared_strings: int | None
-    safe_padding: bool | None
+    shared_strings: int | None = None
+    safe_padding: bool | None = None
     num_differing_added: int | None = None
     num_without_row: int | None = None
     extra: list[str] = field(default_factory=list)

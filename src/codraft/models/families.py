@@ -38,7 +38,7 @@ ALIASES = {
     "qwen4_exp": "qwen4_exp_text",
     "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text",
     "gemma4_unified": "gemma4_unified_text",
-    "llama4": "llama4_text", "mllama_text_model": "llama", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe",
+    "llama4": "llama4_text", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe",
     "glm4v_moe": "glm4_moe", "glm46v": "glm4_moe", "minimax_text_01": "minimax", "minimax_m1": "minimax",
     "gpt-sw3": "gpt2", "falcon_mamba": "mamba", "minimax_m3": "minimax_m3_vl_text", "granitemoe_swa": "granite_swa",
     "olmo3": "olmo2", "olmoe": "olmo2", "flex_olmo": "olmo2", "exaone_moe": "exaone4", "lfm2_moe": "lfm2",
@@ -341,7 +341,7 @@ LIKE_LLAMA = (
 )  # fmt: skip
 # They have parts that `Architecture` has no words for, so that only headers tell their number of weights.
 UNCOUNTED = (
-    "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash",
+    "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash", "mllama_text_model",
     "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "zamba", "zamba2", "zaya",
 )  # fmt: skip
 

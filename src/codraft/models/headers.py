@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from codraft.formats.safetensors import TensorInfo
 
@@ -16,11 +16,10 @@ FOREIGN = re.compile(
 MTP_PREFIX = re.compile(r"(^|\.)mtp\w*\.")
 MTP_MARK = re.compile(r"\.(eh_proj|enorm|hnorm|shared_head)\.")
 MTP_COPY = re.compile(r"(embed_tokens|embeddings|shared_head\.head|lm_head)\.weight$")
-EXPERT = re.compile(r"\.(?:experts|local_experts)\.(?P<number>\d+)\.")
+EXPERT = ".experts."
 EXPERT_STACK = re.compile(
     r"\.experts\.(gate_up_proj|down_proj|up_proj|gate_proj|w1|w2|w3|mlp\.\w+)(\.weight)?(_bias|_blocks)?$"
 )
-SHARED = re.compile(r"shared_?(expert|mlp)")
 EMBEDDING = re.compile(
     r"(^|\.)(embed_tokens|embeddings|wte|word_embeddings|embed_in|tok_embeddings|tokens_embed)\.weight$"
 )
@@ -43,6 +42,40 @@ PACKED = re.compile(r"(qweight|weight_packed|_blocks|\.packed)$")
 PACKED_TYPES = ("U8", "I32", "U32", "F4", "U16", "I16")
 
 
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """Tensors of one type that differ in the number of their expert alone; mostly a single one.
+
+    `name` and `shape` are the first's, `elements` those of all, `experts` the highest number and one, 0 without number.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    elements: int
+    experts: int
+
+
+def gather(tensors: Mapping[str, TensorInfo]) -> list[Kin]:
+    """Tensors with the experts of a layer as one: of the 90,000 of a large mixture a few thousand are left."""
+    kin: list[Kin] = []
+    numbered: dict[tuple[str, str, str], list[TensorInfo]] = {}
+    for name, info in tensors.items():
+        before, found, after = name.partition(EXPERT)
+        number, _, rest = after.partition(".")
+        if found and rest and number.isdecimal():
+            numbered.setdefault((before, rest, info.dtype), []).append(info)
+        else:
+            kin.append(Kin(name, info.shape, info.dtype, info.num_elements, 0))
+    for group in numbered.values():
+        first = group[0]
+        shapes = {info.shape for info in group}
+        elements = first.num_elements * len(group) if len(shapes) == 1 else sum(info.num_elements for info in group)
+        highest = max(int(info.name.partition(EXPERT)[2].partition(".")[0]) for info in group)
+        kin.append(Kin(first.name, first.shape, first.dtype, elements, highest + 1))
+    return kin
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
     """Numbers with the tensor that proves each; None where no header does.
@@ -61,7 +94,6 @@ class Headers:
     num_experts: tuple[int, str] | None = None
     tied: tuple[bool, str] | None = None
     mtp_layers: int = 0
-    names: list[str] = field(default_factory=list)
 
     def head_width(self, kv_heads: int, given: int | None, num_heads: int) -> tuple[int | None, str]:
         """The width of a head, and the tensor that proves it; `given` where nothing proves another.
@@ -93,82 +125,64 @@ class Headers:
 
 def read_headers(tensors: Mapping[str, TensorInfo], hidden: int) -> Headers:
     """What these headers prove of the language model among them; `hidden` is the config's."""
-    own = {name: info for name, info in tensors.items() if not FOREIGN.search(name) and not MTP_PREFIX.search(name)}
-    prefix = main_prefix(own)
-    numbers: dict[int, str] = {}
-    modules: set[int] = set()
-    inner: dict[str, tuple[str, TensorInfo]] = {}
-    for name, info in own.items():
-        match = LAYER.match(name)
-        if match is None or match["prefix"] + match["kind"] != prefix:
-            continue
-        number = int(match["number"])
-        numbers.setdefault(number, name)
-        if MTP_MARK.search(name):
-            modules.add(number)
-        inner[name] = (match["rest"], info)
-    decoder = {number: name for number, name in numbers.items() if number not in modules}
-    last = max(decoder, default=None)
-    mixing = Mixing(inner, hidden)
-    separate = {m["number"] for name in tensors if MTP_PREFIX.search(name) and (m := LAYER.match(name))}
+    kin = gather(tensors)
+    own = [one for one in kin if not FOREIGN.search(one.name) and not MTP_PREFIX.search(one.name)]
+    placed = [(one, match) for one in own if (match := LAYER.match(one.name))]
+    prefix = main_prefix(placed)
+    inner = [(one, match) for one, match in placed if match["prefix"] + match["kind"] == prefix]
+    modules = {int(match["number"]) for one, match in inner if MTP_MARK.search(one.name)}
+    decoder = {int(match["number"]): one.name for one, match in inner}
+    last = max(decoder.keys() - modules, default=None)
+    outer = [one for one in own if not LAYER.match(one.name)]
+    mixing = Mixing([(one, f".{match['rest']}") for one, match in inner], hidden)
+    separate = any(MTP_PREFIX.search(one.name) and LAYER.match(one.name) for one in kin)
     return Headers(
         num_layers=None if last is None else (last + 1, decoder[last]),
-        hidden=embedding(own, 1),
-        vocab=embedding(own, 0),
+        hidden=embedding(outer, 1),
+        vocab=embedding(outer, 0),
         head_dim=mixing.head_dim,
         key_rows=mixing.key_rows,
         fused_rows=mixing.fused_rows,
         output_columns=mixing.output_columns,
-        num_experts=num_experts(inner),
-        tied=tied(own),
+        num_experts=num_experts([one for one, _ in inner]),
+        tied=tied(outer),
         mtp_layers=len(modules) or (1 if separate else 0),
-        names=sorted(own),
     )
 
 
-def main_prefix(tensors: Mapping[str, TensorInfo]) -> str:
+def main_prefix(placed: Iterable[tuple[Kin, re.Match[str]]]) -> str:
     """The prefix under which most layers lie."""
-    seen = {(m["prefix"] + m["kind"], m["number"]) for name in tensors if (m := LAYER.match(name))}
+    seen = {(match["prefix"] + match["kind"], match["number"]) for _, match in placed}
     counts = Counter(prefix for prefix, _ in seen)
     return max(counts, key=lambda prefix: (counts[prefix], -len(prefix)), default="")
 
 
 class Mixing:
-    """Rows of the projections of one layer that attends to everything where there are several kinds of them.
+    """Rows of the projections of the attention layers.
 
     Gemma 4 and MiMo have heads of two widths; then no single number holds and none is given.
     """
 
-    def __init__(self, inner: Mapping[str, tuple[str, TensorInfo]], hidden: int) -> None:
-        self.key_rows = agreed((name, info.shape[0]) for name, info in matching(inner, KEY) if usable(info, hidden))
-        outputs = ((name, info.shape) for name, info in matching(inner, OUTPUT) if len(info.shape) == 2)
-        plain = {name for name, info in matching(inner, OUTPUT) if info.dtype not in PACKED_TYPES}
-        self.output_columns = agreed((name, b) for name, (a, b) in outputs if a == hidden and name in plain)
+    def __init__(self, inner: list[tuple[Kin, str]], hidden: int) -> None:
+        keys = [one for one, rest in inner if KEY.search(rest) and usable(one, hidden)]
+        self.key_rows = agreed((one.name, one.shape[0]) for one in keys)
+        outputs = [one for one, rest in inner if OUTPUT.search(rest) and len(one.shape) == 2]
+        plain = [one for one in outputs if one.shape[0] == hidden and one.dtype not in PACKED_TYPES]
+        self.output_columns = agreed((one.name, one.shape[1]) for one in plain)
         # GPT-2 keeps its matrices the other way round.
-        fused = ((name, info.shape) for name, info in matching(inner, FUSED) if len(info.shape) == 2)
-        self.fused_rows = agreed((name, a if b == hidden else b) for name, (a, b) in fused if hidden in (a, b))
-        widths = [
-            (name, info.shape[0])
-            for name, info in matching(inner, HEAD_NORM)
-            if len(info.shape) == 1 and self.key_rows is not None and info.shape[0] != self.key_rows[0]
-        ]
-        found = agreed(iter(widths))
+        fused = [one for one, rest in inner if FUSED.search(rest) and len(one.shape) == 2 and hidden in one.shape]
+        self.fused_rows = agreed((one.name, one.shape[0 if one.shape[1] == hidden else 1]) for one in fused)
+        norms = [one for one, rest in inner if HEAD_NORM.search(rest) and len(one.shape) == 1]
+        found = agreed((one.name, one.shape[0]) for one in norms)
         rows = self.key_rows[0] if self.key_rows else 0
         # A norm over all heads is as wide as the projection, one of a head divides it.
         fits = found is not None and found[0] and rows % found[0] == 0 and rows > found[0]
         self.head_dim = found if fits else None
 
 
-def matching(inner: Mapping[str, tuple[str, TensorInfo]], pattern: re.Pattern[str]) -> Iterator[tuple[str, TensorInfo]]:
-    """Tensors of layers whose name within the layer matches."""
-    return ((name, info) for name, (rest, info) in inner.items() if pattern.search(f".{rest}"))
-
-
-def usable(info: TensorInfo, hidden: int) -> bool:
+def usable(one: Kin, hidden: int) -> bool:
     """Whether rows are outputs: not where 4-bit packing has flattened or transposed the matrix."""
-    if len(info.shape) != 2:
-        return False
-    return info.shape[1] in (hidden, hidden // 2, hidden // 8)
+    return len(one.shape) == 2 and one.shape[1] in (hidden, hidden // 2, hidden // 8)
 
 
 def agreed(found: Iterator[tuple[str, int]]) -> tuple[int, str] | None:
@@ -179,33 +193,31 @@ def agreed(found: Iterator[tuple[str, int]]) -> tuple[int, str] | None:
     return next(iter(numbers.items())) if len(numbers) == 1 else None
 
 
-def embedding(tensors: Mapping[str, TensorInfo], axis: int) -> tuple[int, str] | None:
+def embedding(outer: Iterable[Kin], axis: int) -> tuple[int, str] | None:
     """One axis of the embedding table: 0 the vocabulary, 1 the hidden size."""
-    for name, info in tensors.items():
-        if EMBEDDING.search(name) and not LAYER.match(name) and len(info.shape) == 2 and info.dtype not in PACKED_TYPES:
-            return info.shape[axis], name
+    for one in outer:
+        if EMBEDDING.search(one.name) and len(one.shape) == 2 and one.dtype not in PACKED_TYPES:
+            return one.shape[axis], one.name
     return None
 
 
-def num_experts(inner: Mapping[str, tuple[str, TensorInfo]]) -> tuple[int, str] | None:
+def num_experts(inner: Iterable[Kin]) -> tuple[int, str] | None:
     """Routed experts of a layer: stacked in one tensor, or numbered."""
-    stacked = agreed((name, info.shape[0]) for name, info in matching(inner, EXPERT_STACK) if len(info.shape) >= 3)
-    if stacked is not None:
-        return stacked
-    highest: tuple[int, str] | None = None
-    for name, (rest, _) in inner.items():
-        match = EXPERT.search(f".{rest}")
-        if match and not SHARED.search(rest) and (highest is None or int(match["number"]) >= highest[0]):
-            highest = int(match["number"]) + 1, name
-    return highest
+    inner = list(inner)
+    stacked = [one for one in inner if EXPERT in one.name and len(one.shape) >= 3 and EXPERT_STACK.search(one.name)]
+    if (found := agreed((one.name, one.shape[0]) for one in stacked)) is not None:
+        return found
+    most = max(inner, key=lambda one: one.experts, default=None)
+    return (most.experts, most.name) if most is not None and most.experts else None
 
 
-def tied(tensors: Mapping[str, TensorInfo]) -> tuple[bool, str] | None:
+def tied(outer: Iterable[Kin]) -> tuple[bool, str] | None:
     """Whether the head is the embedding table, by whether a head is stored; None without a table."""
-    table = next((name for name in tensors if EMBEDDING.search(name) and not LAYER.match(name)), None)
+    names = [one.name for one in outer]
+    table = next((name for name in names if EMBEDDING.search(name)), None)
     if table is None:
         return None
-    head = next((name for name in tensors if HEAD.search(name) and not LAYER.match(name)), None)
+    head = next((name for name in names if HEAD.search(name)), None)
     return (True, table) if head is None else (False, head)
 
 
@@ -224,25 +236,25 @@ class HeaderCount:
 
 def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
     """Elements by part. Towers, scales and buffers are left out, and what an MTP module repeats of the model."""
-    own = {name: info for name, info in tensors.items() if not FOREIGN.search(name) and not AUXILIARY.search(name)}
-    modules = {m["number"] for name in own if MTP_MARK.search(name) and (m := LAYER.match(name))}
+    own = [one for one in gather(tensors) if not FOREIGN.search(one.name) and not AUXILIARY.search(one.name)]
+    placed = {one.name: match for one in own if (match := LAYER.match(one.name)) and not MTP_PREFIX.search(one.name)}
+    modules = {match["number"] for name, match in placed.items() if MTP_MARK.search(name)}
     counts: Counter[str] = Counter()
     layers = set()
-    for name, info in own.items():
-        match = LAYER.match(name)
-        if MTP_PREFIX.search(name) or (match and match["number"] in modules):
-            counts["mtp"] += 0 if MTP_COPY.search(name) else info.num_elements
+    for one in own:
+        match = placed.get(one.name)
+        if MTP_PREFIX.search(one.name) or (match and match["number"] in modules):
+            counts["mtp"] += 0 if MTP_COPY.search(one.name) else one.elements
             continue
-        counts["total"] += info.num_elements
+        counts["total"] += one.elements
         if match is not None:
             layers.add(match["prefix"] + match["number"])
-            expert = EXPERT.search(f".{match['rest']}") or EXPERT_STACK.search(f".{match['rest']}")
-            if expert and not SHARED.search(match["rest"]):
-                counts["experts"] += info.num_elements
-        elif EMBEDDING.search(name) or OTHER_TABLES.search(name):
-            counts["embedding"] += info.num_elements
-        elif HEAD.search(name) or name.endswith("lm_head.bias"):
-            counts["head"] += info.num_elements
+            if one.experts or EXPERT_STACK.search(one.name):
+                counts["experts"] += one.elements
+        elif EMBEDDING.search(one.name) or OTHER_TABLES.search(one.name):
+            counts["embedding"] += one.elements
+        elif HEAD.search(one.name) or one.name.endswith("lm_head.bias"):
+            counts["head"] += one.elements
     return HeaderCount(
         total=counts["total"],
         embedding=counts["embedding"],
@@ -250,5 +262,5 @@ def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
         experts=counts["experts"],
         mtp=counts["mtp"],
         num_layers=len(layers),
-        packed=any(info.dtype in PACKED_TYPES or PACKED.search(name) for name, info in own.items()),
+        packed=any(one.dtype in PACKED_TYPES or PACKED.search(one.name) for one in own),
     )

@@ -39,12 +39,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     Headers win where they prove a number (head width, KV heads, experts, tied embeddings), and each difference is kept
     in `disagreements`; the number of layers stays the config's, which is what an engine would build.
     """
-    if not isinstance(config, Mapping):
-        raise SpecError("config.json does not hold an object, so it describes no model; fetch it again")
-    if config.get("is_encoder_decoder") is True:
-        raise SpecError("config.json describes an encoder with a decoder, not a causal language model; name another")
     text, path = find_text(config)
-    text = flattened(text)
     family = find_family(text.get("model_type"), config.get("model_type"))
     fields = Fields(text, path, family)
     hidden = fields.needed(*HIDDEN)
@@ -58,8 +53,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     experts = proven(fields, EXPERTS, headers.num_experts, differs)
     layers = build_layers(fields, kinds, hidden, heads, experts)
     compare(fields, headers, differs, hidden, vocab, num_layers)
-    if family.name not in ROWS and family.name not in (*LIKE_LLAMA, *UNCOUNTED):
-        fields.assume(f"model_type {family.name!r} is not known here; its layers are taken to be built like Llama's")
+    note_unknown(fields)
     first = leading(layers)
     num_heads, num_kv, head_dim = head_numbers(first)
     rope, local = ropes(fields, family, first, head_dim)
@@ -89,13 +83,26 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     )
 
 
+def note_unknown(fields: Fields) -> None:
+    """Say so where nothing is known of the family beyond its config, or where it is known to be built otherwise."""
+    name = fields.family.name
+    if name in UNCOUNTED:
+        fields.assume(f"{name} has parts that are not described here; what is not read from headers may be off")
+    elif name not in ROWS and name not in LIKE_LLAMA:
+        fields.assume(f"model_type {name!r} is not known here; its layers are taken to be built like Llama's")
+
+
 def find_text(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The part that has layers and a hidden size, and its dotted key; the whole where no part below has them."""
+    if not isinstance(config, Mapping):
+        raise SpecError("config.json does not hold an object, so it describes no model; fetch it again")
+    if config.get("is_encoder_decoder") is True:
+        raise SpecError("config.json describes an encoder with a decoder, not a causal language model; name another")
     nested = [(part, path) for part, path in parts(config) if describes_layers(part)]
     if nested:
-        return nested[0]
+        return flattened(nested[0][0]), nested[0][1]
     if describes_layers(config):
-        return config, ""
+        return flattened(config), ""
     # LLaVA leaves out whatever is Llama's default; then a named family and one explicit size must do.
     for part, path in (*parts(config), (config, "")):
         if find_family(part.get("model_type")).defaults and any(part.get(name) is not None for name in VOCAB + HIDDEN):

@@ -1,5 +1,7 @@
 """Rotary positions: the old keys (rope_theta, rope_scaling) and the new ones (rope_parameters, also by layer type)."""
 
+from dataclasses import replace
+
 from codraft.models.architecture import Rope
 from codraft.models.fields import Fields
 
@@ -33,7 +35,8 @@ def read_rope(fields: Fields, head_dim: int | None, rotated_dim: int | None = No
         )
     else:
         return rope, None
-    return rope, None if other == rope else other
+    same = replace(other, theta_key=rope.theta_key) == rope
+    return rope, None if same else other
 
 
 def one_rope(fields: Fields, scaling: Fields | None, head_dim: int | None, rotated_dim: int | None) -> Rope:

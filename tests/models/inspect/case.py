@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from codraft.core.inspection import Finding, InspectionRecord
 from codraft.models.inspect.job import inspect
 from codraft.models.inspect.pair import Question
 from codraft.models.inspect.workload import Sample
-from tests.checkpoints import Tensor, as_layout
+
+from tests.checkpoints import WHOLE, Bits, Tensor, as_layout, layout_bytes, random_pieces
 from tests.models.inspect.layouts import ALL
 from tests.models.inspect.pairs import Side, Two
 
@@ -20,8 +22,8 @@ Change = Callable[[Two], None]
 class Case:
     """After `changes` to the pair `base`, the finding `code` is there, and was not before.
 
-    `words` are in its message, `key` among the keys of its evidence. `beside` are all other errors and warnings that the
-    same changes bring: one cause has one explanation unless the case says why.
+    `words` are in its message, `key` among the keys of its evidence. `beside` are all other errors and warnings that
+    the same changes bring: one cause has one explanation unless the case says why.
     """
 
     name: str
@@ -115,8 +117,19 @@ class On:
         def change(two: Two) -> None:
             side = self.of(two)
             side.tensors = {
-                new + name[len(old) :] if name.startswith(old) else name: tensor for name, tensor in side.tensors.items()
+                new + name[len(old) :] if name.startswith(old) else name: tensor
+                for name, tensor in side.tensors.items()
             }
+
+        return change
+
+    def indexed(self, more: Mapping[str, str]) -> Change:
+        """An index that names every tensor, and these tensors in these files besides."""
+
+        def change(two: Two) -> None:
+            side = self.of(two)
+            named = {**dict.fromkeys(side.tensors, "model.safetensors"), **more}
+            side.extra["model.safetensors.index.json"] = {"metadata": {}, "weight_map": named}
 
         return change
 
@@ -152,6 +165,20 @@ def together(*changes: Change) -> Change:
     return change
 
 
+@cache
+def random_values(name: str, dtype: str, shape: tuple[int, ...]) -> Bits:
+    """What `write_checkpoint` writes for a small tensor, made once for all cases."""
+    pieces = random_pieces(name, dtype, layout_bytes((dtype, shape)))
+    return Bits(dtype, shape, b"".join(data for _, data in pieces))
+
+
+def filled(name: str, tensor: Tensor) -> Tensor:
+    """A tensor with its values."""
+    if not isinstance(tensor, tuple) or layout_bytes(tensor) > WHOLE:
+        return tensor
+    return random_values(name, *tensor)
+
+
 @dataclass
 class Bench:
     """Where pairs are written and inspected; untouched ones only once."""
@@ -176,6 +203,9 @@ class Bench:
         """Write a pair and inspect it."""
         self.count += 1
         folder = self.folder / str(self.count)
+        for side in (two.target, two.drafter):
+            if side is not None:
+                side.tensors = {name: filled(name, tensor) for name, tensor in side.tensors.items()}
         target = two.target.write(folder / "target")
         drafter = None if two.drafter is None else two.drafter.write(folder / "drafter")
         text = two.asked.pop("text", None)

@@ -79,7 +79,9 @@ def dflash_speculators() -> Side:
     return Side(config, {**block_tensors(), **own_ends()}, tokenizer=False)
 
 
-def markov(rows: int = V, at: str = "markov_head.", width: int = H + RANK, confidence: str = "confidence_head.proj") -> Tensors:
+def markov(
+    rows: int = V, at: str = "markov_head.", width: int = H + RANK, confidence: str = "confidence_head.proj"
+) -> Tensors:
     """DSpark's serial head and its confidence head."""
     return {
         f"{at}markov_w1.weight": ("BF16", (V, RANK)), f"{at}markov_w2.weight": ("BF16", (rows, RANK)),

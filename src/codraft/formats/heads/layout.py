@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from codraft.formats.heads.detect import architectures
+from codraft.formats.heads.detect import architectures, mapping
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.safetensors import TensorInfo
 
@@ -90,8 +90,8 @@ def eagle3(head: Head) -> Iterator[Expected]:
         for i in range(head.num_taps):
             yield Expected(f"fc_norm.{i}.weight", (head.target_hidden,))
     # NVIDIA's files have this switch among those of Model-Optimizer.
-    nested = head.config.get("eagle_config")
-    if head.config.get("norm_before_fc") is True or (isinstance(nested, Mapping) and nested.get("norm_before_fc") is True):
+    nested = mapping(head.config, "eagle_config")
+    if head.config.get("norm_before_fc") is True or nested.get("norm_before_fc") is True:
         yield Expected("input_norm.weight", (n,))
     yield from vocabulary(head, own_head=head.reduced)
 

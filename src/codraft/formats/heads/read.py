@@ -42,7 +42,9 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     text = config[path] if path else config
     whole, inner = Fields(config, file), Fields(text, file)
     shapes = {name: info.shape for name, info in canonical_names(kind, tensors).items()}
-    geometry = plain_geometry(inner, shapes) if kind.mechanism in NO_LAYERS else read_geometry(inner, whole, shapes)
+    single = any("midlayer." in name for name in tensors) and not any(name.startswith("layers.1.") for name in shapes)
+    plain = kind.mechanism in NO_LAYERS
+    geometry = plain_geometry(inner, shapes) if plain else read_geometry(inner, whole, shapes, single=single)
     given = whole.size("target_hidden_size")
     target_hidden = given or target_width(kind, shapes) or geometry.hidden
     taps = read_taps(kind, whole)
@@ -66,8 +68,10 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     )
 
 
-def read_geometry(text: Fields, whole: Fields, shapes: Mapping[str, tuple[int, ...]]) -> Geometry:
-    """Widths of the layers; hidden size and heads must be in the config."""
+def read_geometry(
+    text: Fields, whole: Fields, shapes: Mapping[str, tuple[int, ...]], *, single: bool = False
+) -> Geometry:
+    """Widths of the layers; hidden size and heads must be in the config. `single`: the tensors are of one layer."""
     hidden = required(text, "hidden_size")
     heads = required(text, "num_attention_heads")
     # Drafters for Gemma 4 have its global layers only, which have a width and perhaps KV heads of their own.
@@ -82,6 +86,9 @@ def read_geometry(text: Fields, whole: Fields, shapes: Mapping[str, tuple[int, .
     num_layers = text.size(key) or whole.size(key) or 1
     if num_layers > MOST_LAYERS:
         raise text.wrong(key, f"at most {MOST_LAYERS} layers")
+    # The layout with a `midlayer` has one layer, whatever the config says: some give the target's number there.
+    if single:
+        num_layers = 1
     return Geometry(
         num_layers=num_layers,
         hidden=hidden,

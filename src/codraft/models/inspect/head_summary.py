@@ -38,12 +38,19 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
         max_positions=drafter_positions(drafter),
         parameters=sum(info.num_elements for info in weights.values()) or None,
         weight_bytes=by_dtype,
-        # Keys and values of every layer.
-        kv_bytes_per_token={
-            name: 2 * g.num_layers * g.num_kv_heads * g.head_dim * size for name, size in CACHE_DTYPES.items()
-        },
+        kv_bytes_per_token={name: cached_numbers(head) * size for name, size in CACHE_DTYPES.items()},
         borrows=borrowed(drafter, head),
     )
+
+
+def cached_numbers(head: Head) -> int:
+    """Numbers that a head's layers cache for a token: keys and values, or the latent of MLA with its rotated part."""
+    g = head.geometry
+    latent = head.text.get("kv_lora_rank")
+    if isinstance(latent, int) and latent > 0:
+        rotated = head.text.get("qk_rope_head_dim")
+        return g.num_layers * (latent + (rotated if isinstance(rotated, int) else 0))
+    return 2 * g.num_layers * g.num_kv_heads * g.head_dim
 
 
 def borrowed(drafter: HeadModel, head: Head) -> list[str]:

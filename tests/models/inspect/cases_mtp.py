@@ -1,0 +1,255 @@
+"""MTP modules inside a target, and quantization of either side."""
+
+import re
+
+from tests.checkpoints import as_layout
+from tests.models.inspect.case import DRAFTER, TARGET, Case, Change, NearMiss, asks
+from tests.models.inspect.pairs import H, L, Two, layer
+
+ROTATED = {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}
+MODULE = f"model.layers.{L}"
+FP8 = {"quant_method": "fp8", "bits": 8}
+
+
+def module(part: str = "", dtype: str = "BF16") -> Change:
+    """The projections of the quantized target's MTP module in another type, with scales of this name."""
+
+    def change(two: Two) -> None:
+        tensors = two.target.tensors
+        for name in [n for n in tensors if n.startswith(MODULE) and n.endswith("_proj.weight")]:
+            tensors[name] = (dtype, as_layout(tensors[name])[1])
+            if part:
+                tensors[name.removesuffix("weight") + part] = ("F32", (1,))
+
+    return change
+
+
+def ignore(*patterns: str) -> Change:
+    """What the quantized target's config leaves out."""
+    return TARGET.says("quantization_config.ignored_layers", ["lm_head", *patterns])
+
+
+MTP = [
+    Case(
+        name="MTP from a target without one", base="mtp",
+        changes=(TARGET.silent("num_nextn_predict_layers"), TARGET.lacks(MODULE)),
+        code="mtp.none", severity="error", words="declares no MTP module and holds none", key="--method",
+    ),
+    Case(
+        name="a module that a quantizer dropped", base="mtp", changes=(TARGET.lacks(MODULE),),
+        code="mtp.absent", severity="error", words="declares 1 module(s)", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a module in a namespace that was dropped", base="mtp_namespace", changes=(TARGET.lacks("mtp."),),
+        code="mtp.absent", severity="error", words="no file holds one", key="mtp_num_hidden_layers",
+    ),
+    Case(
+        name="a dropped module that nobody asks for", base="mtp", changes=(TARGET.lacks(MODULE), asks(method=None)),
+        code="mtp.absent", severity="warning", words="declares 1 module(s)", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a dropped module where a head drafts", base="eagle3",
+        changes=(TARGET.says("num_nextn_predict_layers", 1),),
+        code="mtp.absent", severity="note", words="declares 1 module(s)", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a module in a file that the index does not name", base="mtp",
+        changes=(TARGET.lacks(MODULE), TARGET.has(shards=2, extra={"mtp.safetensors": {
+            "mtp.fc.weight": ("BF16", (H, 2 * H)), **layer("mtp.layers.0")}})),
+        code="mtp.unlisted", severity="error", words="10 tensors in mtp.safetensors", key="mtp.fc.weight",
+        # Any file that the index does not name is said.
+        beside=("index.unlisted",),
+    ),
+    Case(
+        name="a module that the config does not count", base="mtp_namespace",
+        changes=(TARGET.silent("mtp_num_hidden_layers"),),
+        code="mtp.undeclared", severity="warning", words="15 tensors", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a module that the config counts as none", base="mtp",
+        changes=(TARGET.says("num_nextn_predict_layers", 0),),
+        code="mtp.undeclared", severity="warning", words="15 tensors", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a module without its projection", base="mtp", changes=(TARGET.lacks(f"{MODULE}.eh_proj"),),
+        code="mtp.incomplete", severity="error", words="none of them eh_proj or fc",
+        key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a namespace without its projection", base="mtp_namespace", changes=(TARGET.lacks("mtp.fc"),),
+        code="mtp.incomplete", severity="error", words="14 tensors", key="mtp.layers.0.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a head for a target that brings its own module", base="eagle3_on_quantized", changes=(),
+        code="mtp.available", severity="note", words="1 module(s), 15 tensors", key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="more drafts than modules", base="mtp", changes=(asks(depth=3),),
+        code="mtp.depth", severity="note", words="D = 3, 1 module(s)", key="--depth",
+    ),
+    Case(
+        name="no multiple of the modules", base="mtp",
+        changes=(asks(depth=3), TARGET.says("num_nextn_predict_layers", 2)),
+        code="mtp.depth", severity="warning", words="3 is no multiple of 2", key="--depth",
+    ),
+    Case(
+        name="more drafts than a file of modules has", base="mtp_file", changes=(asks(depth=2),),
+        code="mtp.depth", severity="note", words="D = 2, 1 module(s)", key="--depth",
+    ),
+    Case(
+        name="DSpark stages under mtp", base="mtp_namespace", changes=(TARGET.says("dspark_block_size", 5),),
+        code="mtp.dspark", severity="warning", words="dspark_ keys", key="dspark_block_size",
+    ),
+    Case(
+        name="norms that multiply by 1 + weight", base="mtp_namespace",
+        changes=(TARGET.says("model_type", "qwen3_5_text"),),
+        code="mtp.norm", severity="note", words="qwen3_5_text", key="mtp.layers.0.self_attn.q_proj.weight",
+    ),
+]  # fmt: skip
+
+QUANTIZATION = [
+    Case(
+        name="a rotated target", base="eagle3_on_quantized", changes=(TARGET.says("quantization_config", ROTATED), ),
+        code="quant.rotated", severity="error", words="compressed-tensors with a rotation", key="quantization_config",
+    ),
+    Case(
+        name="a plain module that no list leaves out", base="mtp_quantized", changes=(ignore(),),
+        code="quant.mtp_plain", severity="warning", words="8 of 8 matrices", key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a list that leaves out a part of it", base="mtp_quantized", changes=(ignore(f"{MODULE}.self_attn"),),
+        code="quant.mtp_plain", severity="warning", words="4 of 8 matrices", key=f"{MODULE}.mlp.gate_proj.weight",
+    ),
+    Case(
+        name="a pattern that names another layer", base="mtp_quantized", changes=(ignore(r"re:.*layers\.13\..*"),),
+        code="quant.mtp_plain", severity="warning", words="8 of 8 matrices", key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a plain module where a head drafts", base="eagle3_on_quantized", changes=(ignore(),),
+        code="quant.mtp_plain", severity="note", words="8 of 8 matrices", key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a packed module without scales", base="mtp_quantized", changes=(module(dtype="F8_E4M3"),),
+        code="quant.mtp_scales", severity="error", words="their scales: none; the trunk's: weight_scale",
+        key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a packed module with scales of another name", base="mtp_quantized", changes=(module("scale", "F8_E4M3"),),
+        code="quant.mtp_scales", severity="error", words="their scales: scale; the trunk's: weight_scale",
+        key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a packed module with scales of activations only", base="mtp_quantized",
+        changes=(module("input_scale", "F8_E4M3"),
+                 TARGET.holds({"model.layers.0.self_attn.q_proj.input_scale": ("F32", (1,))})),
+        code="quant.mtp_scales", severity="error", words="their scales: none", key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="scales in a drafter that declares nothing", base="eagle3",
+        changes=(DRAFTER.stores("midlayer.mlp.up_proj.weight", "F8_E4M3"),
+                 DRAFTER.holds({"midlayer.mlp.up_proj.weight_scale": ("F32", (1,))})),
+        code="quant.undeclared", severity="error", words="1 scales", key="midlayer.mlp.up_proj.weight_scale",
+    ),
+    Case(
+        name="scales in an external drafter that declares nothing", base="external",
+        changes=(DRAFTER.holds({"model.layers.0.mlp.up_proj.weight_scale": ("F32", (1,))}),),
+        code="quant.undeclared", severity="error", words="1 scales", key="quantization_config",
+    ),
+    Case(
+        name="a drafter that declares what it does not have", base="dflash",
+        changes=(DRAFTER.says("quantization_config", FP8),),
+        code="quant.not_quantized", severity="error", words="fp8 is declared, and every tensor is plain",
+        key="quantization_config",
+    ),
+    Case(
+        name="a packed output head that a block drafter borrows", base="dflash",
+        changes=(TARGET.says("quantization_config", FP8), TARGET.stores("lm_head.weight", "F8_E4M3")),
+        code="quant.target_head", severity="warning", words="lm_head.weight is F8_E4M3", key="lm_head.weight",
+    ),
+    Case(
+        name="a quantized target", base="dflash", changes=(TARGET.says("quantization_config", FP8),),
+        code="quant.target", severity="note", words="fp8, 8 bits", key="quantization_config",
+    ),
+]  # fmt: skip
+
+
+CASES = [*MTP, *QUANTIZATION]
+NEAR_MISSES = [
+    NearMiss(name="MTP in its own file", base="mtp_file", changes=(), code="mtp.none"),
+    NearMiss(name="the target declares a module that lies in the drafter", base="mtp_file",
+             changes=(TARGET.says("num_nextn_predict_layers", 1),), code="mtp.absent"),
+    NearMiss(name="zero modules are declared", base="alone", changes=(TARGET.says("num_nextn_predict_layers", 0),),
+             code="mtp.absent"),
+    NearMiss(
+        name="ERNIE's names", base="mtp",
+        changes=(TARGET.lacks(MODULE), TARGET.holds({
+            **layer("model.mtp_block.0"), "model.mtp_linear_proj.0.weight": ("BF16", (H, 2 * H)),
+            "model.mtp_emb_norm.0.weight": ("BF16", (H,)), "model.mtp_hidden_norm.0.weight": ("BF16", (H,))})),
+        code="mtp.absent",
+    ),
+    NearMiss(
+        name="a tower with more layers than the decoder", base="alone",
+        changes=(TARGET.holds(layer("vision_tower.vision_model.encoder.layers.20")),), code="mtp.incomplete",
+    ),
+    NearMiss(name="a module that is counted", base="mtp_namespace", changes=(), code="mtp.undeclared"),
+    NearMiss(
+        name="MiMo's names", base="mtp",
+        changes=(TARGET.lacks(MODULE), TARGET.holds({**layer("model.mtp_layers.0"),
+                                                     "model.mtp_layers.0.input_proj.weight": ("BF16", (H, 2 * H))})),
+        code="mtp.incomplete",
+    ),
+    NearMiss(name="a packed projection", base="mtp", changes=(
+        TARGET.lacks(f"{MODULE}.eh_proj"), TARGET.holds({f"{MODULE}.eh_proj.qweight": ("I32", (16, H))})),
+        code="mtp.incomplete"),
+    NearMiss(name="the module itself drafts", base="mtp", changes=(), code="mtp.available"),
+    NearMiss(name="as many drafts as modules", base="mtp", changes=(), code="mtp.depth"),
+    NearMiss(name="plain norms", base="mtp_namespace", changes=(), code="mtp.norm"),
+    *(
+        NearMiss(name=f"the list leaves the module out by {pattern}", base="mtp_quantized", changes=(ignore(pattern),),
+                 code="quant.mtp_plain")
+        for pattern in (MODULE, f"{MODULE}.*", f"{MODULE}*", "layers.12", rf"re:^{re.escape(MODULE)}\..*",
+                        r"re:.*(mtp|layers\.12)\..*", r"re:model\.layers\.(12|13)\.")
+    ),
+    NearMiss(
+        name="GPTQModel's way to leave it out", base="mtp_quantized",
+        changes=(TARGET.says("quantization_config", {"quant_method": "gptq", "bits": 4,
+                                                     "dynamic": {r"-:model\.layers\.12\..*": {}}}),),
+        code="quant.mtp_plain",
+    ),
+    NearMiss(name="a packed module with the trunk's scales", base="mtp_quantized",
+             changes=(module("weight_scale", "F8_E4M3"),), code="quant.mtp_scales"),
+    NearMiss(
+        name="a packed module with a joint in full precision", base="mtp_quantized",
+        changes=(module("weight_scale", "F8_E4M3"), TARGET.stores(f"{MODULE}.eh_proj.weight", "BF16")),
+        code="quant.mtp_plain",
+    ),
+    NearMiss(name="a quantized target without a rotation", base="eagle3_on_quantized",
+             changes=(), code="quant.rotated"),
+    NearMiss(name="a rotated target whose drafter reads no states", base="external",
+             changes=(TARGET.says("quantization_config", ROTATED),), code="quant.rotated"),
+    NearMiss(
+        name="scales that belong to no weight", base="external",
+        changes=(DRAFTER.holds({"model.layers.0.self_attn.per_dim_scale": ("F32", (8,)),
+                                "model.layers.0.ls1.scale": ("F32", (16,)), "logit_scale": ("F32", ()),
+                                "model.layers.0.self_attn.k_proj.k_scale": ("F32", (1,))}),),
+        code="quant.undeclared",
+    ),
+    NearMiss(
+        name="a declared format that the list takes back", base="dflash",
+        changes=(DRAFTER.says("quantization_config", {**FP8, "ignore": ["re:.*"]}),), code="quant.not_quantized",
+    ),
+    NearMiss(
+        name="bitsandbytes' flat bytes", base="external",
+        changes=(DRAFTER.says("quantization_config", {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+                 DRAFTER.holds({"model.layers.0.mlp.up_proj.weight": ("U8", (256, 1))})),
+        code="quant.not_quantized",
+    ),
+    NearMiss(name="a declared format and no tensors to look into", base="dflash",
+             changes=(DRAFTER.says("quantization_config", FP8), DRAFTER.empty()), code="quant.not_quantized"),
+    NearMiss(
+        name="a packed output head that a reduced head does not borrow", base="eagle3",
+        changes=(TARGET.says("quantization_config", FP8), TARGET.stores("lm_head.weight", "F8_E4M3")),
+        code="quant.target_head",
+    ),
+    NearMiss(name="a target in full precision", base="dflash", changes=(), code="quant.target"),
+]  # fmt: skip
