@@ -341,8 +341,8 @@ LIKE_LLAMA = (
 )  # fmt: skip
 # They have parts that `Architecture` has no words for, so that only headers tell their number of weights.
 UNCOUNTED = (
-    "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash", "mllama_text_model",
-    "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "zamba", "zamba2", "zaya",
+    "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash",
+    "mllama_text_model", "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "zamba", "zamba2", "zaya",
 )  # fmt: skip
 
 

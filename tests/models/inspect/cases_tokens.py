@@ -31,7 +31,7 @@ def mapped(
     beside: tuple[str, ...] = (),
     severity: str = "error",
     **tensors: np.ndarray,
-) -> Case:  # type: ignore[type-arg]
+) -> Case:
     """Another map."""
     return Case(
         name=name,
