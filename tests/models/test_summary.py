@@ -52,7 +52,7 @@ def test_a_windowed_layer_takes_nothing_per_token_and_a_recurrent_one_a_state() 
     found = summarize(windowed)
     assert (found.kv_bytes_per_token["bf16"], found.window) == (3 * 64, 16)
     hybrid = Checkpoint(source=Nowhere(), config={**LLAMA, **GDN, "full_attention_interval": 2}, tensors={})
-    found = summarize(hybrid, read_architecture(hybrid.config))
+    found = summarize(hybrid)
     state, conv = 3 * 4 * 8 * 8, 3 * (2 * 2 + 4) * 8 * 3
     assert found.state_bytes_per_sequence == {"bf16": 2 * (state + conv), "f32": 4 * state + 2 * conv}
 

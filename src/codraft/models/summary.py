@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from codraft.core.inspection import ModelSummary
+from codraft.core.inspection import ModelSummary, Parameters
 from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture
@@ -12,15 +12,26 @@ from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
 
 
-def summarize(checkpoint: Checkpoint, arch: Architecture | None = None) -> ModelSummary:
-    """The summary of a checkpoint; `arch` where it has been read already.
+def summarize(checkpoint: Checkpoint) -> ModelSummary:
+    """The summary of a checkpoint."""
+    arch = read_architecture(checkpoint.config, checkpoint.tensors)
+    return summary_of(checkpoint, arch, count_parameters(arch, all_tensors(checkpoint)))
+
+
+def all_tensors(checkpoint: Checkpoint) -> Mapping[str, TensorInfo] | None:
+    """Those of files that the index does not name too; None where there are none."""
+    if not checkpoint.unlisted:
+        return checkpoint.tensors or None
+    return {**checkpoint.tensors, **checkpoint.unlisted}
+
+
+def summary_of(checkpoint: Checkpoint, arch: Architecture, parameters: Parameters | None) -> ModelSummary:
+    """The summary of a checkpoint that was read and counted.
 
     `kv_bytes_per_token` is by dtype, of layers whose cache grows with the context: one more token beyond every window.
     `state_bytes_per_sequence` is by dtype of the recurrent state (engines keep f32), convolutions at two bytes.
     `weight_bytes` is by dtype of the headers, of everything an engine would find.
     """
-    if arch is None:
-        arch = read_architecture(checkpoint.config, checkpoint.tensors)
     quantization = arch.quantization
     states = {dtype: state_bytes_per_sequence(arch, DTYPE_BYTES[dtype]) for dtype in ("bf16", "f32")}
     return ModelSummary(
@@ -39,7 +50,7 @@ def summarize(checkpoint: Checkpoint, arch: Architecture | None = None) -> Model
         head_dim_basis=arch.head_dim_basis,
         window=arch.window,
         max_positions=arch.max_positions,
-        parameters=count_parameters(arch, {**checkpoint.tensors, **checkpoint.unlisted} or None),
+        parameters=parameters,
         kv_bytes_per_token={dtype: kv_bytes_per_token(arch, size) for dtype, size in DTYPE_BYTES.items()},
         state_bytes_per_sequence=states if states["f32"] else {},
         weight_bytes=weight_bytes(checkpoint.tensors),

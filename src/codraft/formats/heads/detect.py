@@ -1,5 +1,6 @@
 """Which mechanism and which family a checkpoint is of. Markers are tried from the surest to the vaguest."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -28,9 +29,9 @@ def by_speculators(config: Mapping[str, Any]) -> Kind | None:
     name = config.get("speculators_model_type")
     if not isinstance(name, str):
         return None
-    return Kind(
-        mechanism=SPECULATORS.get(name.lower(), name), family="speculators", seen=("speculators_model_type", name)
-    )
+    # The name of a kind that came later stands in messages.
+    mechanism = SPECULATORS.get(name.lower()) or (name if re.fullmatch(r"[\w.-]{1,40}", name) else "unknown")
+    return Kind(mechanism=mechanism, family="speculators", seen=("speculators_model_type", name))
 
 
 def by_block(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None:

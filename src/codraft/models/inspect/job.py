@@ -3,13 +3,12 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
-from codraft.core.inspection import InspectionRecord
+from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary
 from codraft.core.provenance import provenance
-from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.checkpoint import Checkpoint, no_collecting, open_checkpoint
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.heads.read import read_head
@@ -17,12 +16,12 @@ from codraft.formats.sample import coverage
 from codraft.formats.vocab import compare_sources, source_vocab
 from codraft.models.inspect.catalog import findings
 from codraft.models.inspect.head_summary import summarize_head
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Question
+from codraft.models.inspect.pair import HeadModel, Model, Pair, Question, Side
 from codraft.models.inspect.tokens import draft_map
 from codraft.models.inspect.workload import Sample, read_workload
 from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
-from codraft.models.summary import summarize
+from codraft.models.summary import all_tensors, summary_of
 
 
 def inspect(
@@ -32,8 +31,13 @@ def inspect(
 
     SpecError where one of them cannot be read.
     """
+    with no_collecting():
+        return inspected(target, drafter, question or Question(), sample)
+
+
+def inspected(target: str, drafter: str | None, question: Question, sample: Sample | None) -> InspectionRecord:
+    """The record."""
     start = time.perf_counter()
-    question = question or Question()
     ours = open_target(target)
     theirs = None if drafter is None else open_drafter(drafter)
     pair = compared(Pair(target=ours, drafter=theirs, question=question), sample)
@@ -41,8 +45,8 @@ def inspect(
     return InspectionRecord(
         schema=InspectionRecord.SCHEMA,
         provenance=provenance(engine={"name": "headers"}, input_hashes=hashes(pair)),
-        target=summarize(ours.checkpoint, ours.arch),
-        drafter=None if theirs is None else summary_of(theirs),
+        target=summary_of(ours.checkpoint, ours.arch, ours.parameters),
+        drafter=None if theirs is None else drafter_summary(theirs),
         method=question.method,
         engine=question.engine,
         vocabulary=pair.vocabulary,
@@ -74,10 +78,10 @@ def open_drafter(name: str) -> Model | HeadModel:
     return HeadModel(checkpoint=point, head=head, tensors=canonical_names(kind, point.tensors))
 
 
-def open_model(point: Checkpoint, side: Any) -> Model:
+def open_model(point: Checkpoint, side: Side) -> Model:
     """A causal language model."""
     arch = read_architecture(point.config, point.tensors)
-    return Model(side=side, checkpoint=point, arch=arch, parameters=count_parameters(arch, point.tensors))
+    return Model(side=side, checkpoint=point, arch=arch, parameters=count_parameters(arch, all_tensors(point)))
 
 
 def compared(pair: Pair, sample: Sample | None) -> Pair:
@@ -110,9 +114,11 @@ def mask_token(target: Model, drafter: HeadModel) -> str | None:
     return None if vocab is None else vocab.strings.get(block.mask_token_id)
 
 
-def summary_of(drafter: Model | HeadModel) -> Any:
+def drafter_summary(drafter: Model | HeadModel) -> ModelSummary | HeadSummary:
     """The drafter in the record."""
-    return summarize_head(drafter) if isinstance(drafter, HeadModel) else summarize(drafter.checkpoint, drafter.arch)
+    if isinstance(drafter, HeadModel):
+        return summarize_head(drafter)
+    return summary_of(drafter.checkpoint, drafter.arch, drafter.parameters)
 
 
 def hashes(pair: Pair) -> Mapping[str, str]:
