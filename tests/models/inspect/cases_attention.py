@@ -184,9 +184,19 @@ POSITIONS = [
         code="rope.scaling", severity="warning", words="longrope in the target", key="rope_scaling",
     ),
     Case(
-        name="a part of each head is rotated", base="dflash", changes=(TARGET.says("partial_rotary_factor", 0.25),),
+        name="YaRN in the target, and not a word of rotation in the drafter", base="eagle3",
+        changes=(TARGET.says("rope_scaling", YARN), DRAFTER.silent("rope_theta")),
+        code="rope.scaling", severity="note", words="no scaling in the drafter", key="rope_scaling",
+    ),
+    Case(
+        name="a part of each head is rotated", base="eagle3", changes=(TARGET.says("partial_rotary_factor", 0.25),),
         code="rope.partial", severity="warning", words="1 of the head in the drafter, 0.25 in the target",
         key="partial_rotary_factor",
+    ),
+    Case(
+        name="a block drafter rotates whole heads", base="dflash",
+        changes=(TARGET.says("partial_rotary_factor", 0.25),),
+        code="rope.partial", severity="note", words="1 of the head in the drafter", key="partial_rotary_factor",
     ),
     Case(
         name="interleaved rotation", base="dflash", changes=(DRAFTER.says("rope_is_neox_style", False),),

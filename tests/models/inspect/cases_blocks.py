@@ -77,6 +77,17 @@ BLOCKS = [
         code="markov.absent", severity="warning", words="markov_rank is absent", key="markov_rank",
     ),
     Case(
+        name="DSpark without a rank, for SGLang", base="dspark",
+        changes=(DRAFTER.silent("markov_rank"), DRAFTER.lacks("markov_head", "confidence_head"),
+                 asks(engine="sglang")),
+        code="markov.absent", severity="error", words="markov_rank is absent", key="markov_rank",
+    ),
+    Case(
+        name="a speculators file that may be of the early convention", base="dspark_speculators",
+        changes=(DRAFTER.silent("sample_from_anchor"),),
+        code="block.alignment", severity="warning", words="sample_from_anchor is absent", key="sample_from_anchor",
+    ),
+    Case(
         name="a nested rank of zero", base="dspark_specforge",
         changes=(DRAFTER.says("dflash_config.markov_rank", 0), DRAFTER.lacks("logit_head")),
         code="markov.absent", severity="warning", words="markov_rank is 0", key="dflash_config.markov_rank",

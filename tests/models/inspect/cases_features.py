@@ -128,7 +128,7 @@ CASES = [
     ),
     Case(
         name="no layer ids in a speculators file", base="eagle3_speculators", changes=(DRAFTER.silent(TOP),),
-        code="taps.absent", severity="warning", words="no layer ids", key=TOP,
+        code="taps.absent", severity="note", words="no layer ids", key=TOP,
     ),
     Case(
         name="no layer ids, and an fc of five features", base="eagle3",
@@ -239,6 +239,11 @@ NEAR_MISSES = [
         changes=(DRAFTER.says("hidden_size", 32), DRAFTER.says("fc_norm", True), DRAFTER.holds(
             {**narrow(), **{f"fc_norm.{i}.weight": ("BF16", (H,)) for i in range(3)}})),
         code="hidden.mismatch",
+    ),
+    NearMiss(
+        name="a head that reads the last hidden state alone", base="eagle3_modelopt",
+        changes=(DRAFTER.says("eagle_config", {"use_aux_hidden_state": False}),), code="taps.absent",
+        beside=("taps.off",),
     ),
     NearMiss(name="the first id of each convention", base="eagle3_speculators",
              changes=(DRAFTER.says(TOP, [0, 6, 9]),), code="taps.range"),

@@ -123,7 +123,23 @@ CASES = [
     Case(
         name="features of other layers switched off",
         base="eagle3_modelopt", changes=(DRAFTER.says("eagle_config.use_aux_hidden_state", False),),
-        code="taps.off", severity="error", words="is false", key="eagle_config.use_aux_hidden_state",
+        code="taps.off", severity="warning", words="is false", key="eagle_config.use_aux_hidden_state",
+    ),
+    Case(
+        name="an early head that counts the target's layers",
+        base="eagle3", changes=(DRAFTER.says("num_hidden_layers", 12),),
+        code="layers.declared", severity="warning", words="num_hidden_layers is 12, and the file holds 1",
+        key="num_hidden_layers",
+    ),
+    Case(
+        name="a drafter that sees",
+        base="external", changes=(DRAFTER.says("vision_config", {"hidden_size": 16}),),
+        code="external.multimodal", severity="warning", words="its config has vision_config", key="vision_config",
+    ),
+    Case(
+        name="a language model as a head, by its config alone",
+        base="external", changes=(asks(method="eagle3"), DRAFTER.empty()),
+        code="method.model_as_head", severity="warning", words="a language model of 1 layers", key="--method",
     ),
     Case(
         name="a head that names a target of another class",
@@ -216,6 +232,11 @@ NEAR_MISSES = [
         changes=(DRAFTER.says("fc_norm", True),
                  DRAFTER.holds({f"fc_norm.{i}.weight": ("BF16", (H,)) for i in range(3)})),
         code="norm.exclusive",
+    ),
+    NearMiss(name="two layers, and both there", base="dflash", changes=(), code="layers.declared"),
+    NearMiss(
+        name="a tower that is switched off",
+        base="external", changes=(DRAFTER.says("vision_config", 0),), code="external.multimodal",
     ),
     NearMiss(name="features are on", base="eagle3_modelopt", changes=(), code="taps.off"),
     NearMiss(

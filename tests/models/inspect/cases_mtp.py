@@ -93,6 +93,11 @@ MTP = [
         code="mtp.depth", severity="warning", words="3 is no multiple of 2", key="--depth",
     ),
     Case(
+        name="no multiple of the modules, for vLLM", base="mtp",
+        changes=(asks(depth=3, engine="vllm"), TARGET.says("num_nextn_predict_layers", 2)),
+        code="mtp.depth", severity="error", words="3 is no multiple of 2", key="--depth",
+    ),
+    Case(
         name="more drafts than a file of modules has", base="mtp_file", changes=(asks(depth=2),),
         code="mtp.depth", severity="note", words="D = 2, 1 module(s)", key="--depth",
     ),
@@ -143,6 +148,11 @@ QUANTIZATION = [
         changes=(module("input_scale", "F8_E4M3"),
                  TARGET.holds({"model.layers.0.self_attn.q_proj.input_scale": ("F32", (1,))})),
         code="quant.mtp_scales", severity="error", words="their scales: none", key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a module of four bits", base="mtp_quantized",
+        changes=(module("weight_scale", "U8"), TARGET.says("quantization_config.bits", 4)),
+        code="quant.mtp_bits", severity="note", words="8 packed tensors", key=f"{MODULE}.self_attn.q_proj.weight",
     ),
     Case(
         name="scales in a drafter that declares nothing", base="eagle3",
@@ -223,6 +233,9 @@ NEAR_MISSES = [
         changes=(module("weight_scale", "F8_E4M3"), TARGET.stores(f"{MODULE}.eh_proj.weight", "BF16")),
         code="quant.mtp_plain",
     ),
+    NearMiss(name="a module of eight bits in a model of four", base="mtp_quantized",
+             changes=(module("weight_scale", "F8_E4M3"), TARGET.says("quantization_config.bits", 4)),
+             code="quant.mtp_bits"),
     NearMiss(name="a quantized target without a rotation", base="eagle3_on_quantized",
              changes=(), code="quant.rotated"),
     NearMiss(name="a rotated target whose drafter reads no states", base="external",

@@ -276,6 +276,12 @@ NEAR_MISSES = [
         code="weights.missing",
     ),
     NearMiss(
+        name="bytes that the config declares", base="eagle3",
+        changes=(DRAFTER.says("quantization_config", {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+                 DRAFTER.holds({"midlayer.mlp.gate_proj.weight": ("U8", (4096, 1))})),
+        code="weights.packed",
+    ),
+    NearMiss(
         name="norms that are all ones", base="eagle3", changes=(DRAFTER.holds({"norm.weight": bf16(np.ones(H))}),),
         code="weights.constant",
     ),

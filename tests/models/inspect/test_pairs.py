@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from codraft.core.errors import SpecError
 from codraft.formats.heads.detect import detect
@@ -169,6 +171,40 @@ def test_a_malformed_config_is_one_sentence_that_names_the_file(wrong: dict[str,
 
     assert next(iter(wrong)) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "yarn", "qwen3_moe", "deepseek_v3", "full_attention"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "factor", "a"]), inner),
+    max_leaves=4,
+)  # fmt: skip
+MORE = (
+    "quantization_config", "rope_scaling", "rope_parameters", "layer_types", "sliding_window", "num_target_layers",
+    "num_nextn_predict_layers", "tie_word_embeddings", "dflash_config", "eagle_config", "text_config", "model_type",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("base", ["eagle3", "dflash_speculators", "dspark", "mtp_file", "external"])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_config_says_gives_findings_or_one_sentence(base: str, tmp_path: Path, data: st.DataObject) -> None:
+    two = ALL[base]()
+    assert two.drafter is not None
+    side = data.draw(st.sampled_from([two.target, two.drafter]))
+    side.config[data.draw(st.sampled_from([*side.config, *MORE]))] = data.draw(JSON)
+    for folder, one in (("target", two.target), ("drafter", two.drafter)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "config.json").write_text(json.dumps(one.config))
+
+    try:
+        record = inspect(str(tmp_path / "target"), str(tmp_path / "drafter"), Question(tp=2, depth=4, context=9000))
+    except SpecError as error:
+        words = [str(error)]
+    else:
+        words = [finding.message for finding in record.findings]
+        assert all(finding.evidence for finding in record.findings)
+    assert not [text for text in words if "\n" in text]
 
 
 def test_configs_of_mechanisms_that_are_only_named_are_read(tmp_path: Path) -> None:

@@ -214,16 +214,6 @@ def told(record: InspectionRecord, severity: str) -> str:
     return "\n".join(f"{f.code}: {f.message}" for f in record.findings if f.severity == severity)
 
 
-def known_drafters() -> list[Any]:
-    """Keys of the fixtures; those that meet a false error today are expected to fail."""
-    found = []
-    for key, entry in drafters().items():
-        false = entry.get("false_errors")
-        marks = pytest.mark.xfail(reason=f"false errors: {', '.join(false)}", strict=True) if false else ()
-        found.append(pytest.param(key, marks=marks))
-    return found
-
-
 @pytest.fixture(scope="module")
 def published(target: Callable[[str], Path], drafter: Callable[[str], Path]) -> Callable[[str], InspectionRecord]:
     """Inspects a drafter on its own target, once."""
@@ -236,7 +226,7 @@ def published(target: Callable[[str], Path], drafter: Callable[[str], Path]) -> 
     return run
 
 
-@pytest.mark.parametrize("key", known_drafters())
+@pytest.mark.parametrize("key", list(drafters()))
 def test_a_published_drafter_meets_no_error_and_exactly_its_warnings_on_its_target(
     key: str, published: Callable[[str], InspectionRecord]
 ) -> None:
@@ -264,7 +254,7 @@ def test_a_drafter_on_a_target_it_was_not_made_for_is_an_error(
     (tmp_path / "config.json").write_text(json.dumps(targets()[other]["config"]))
     record = inspect(str(tmp_path), str(drafter(key)), Question(**drafters()[key]["asked"]))
     expected = WRONG[drafters()[key]["target"]][other]
-    known = set(codes(record, "error")) - set(drafters()[key].get("false_errors", ()))
+    known = set(codes(record, "error"))
     assert (expected in known) is ((key, other) not in UNKNOWABLE), told(record, "error")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from codraft.core.inspection import Evidence, Finding
+from codraft.core.inspection import Evidence, Finding, Severity
 from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Block
 from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked
@@ -100,7 +100,7 @@ def check(pair: Pair) -> Iterator[Finding]:
     yield from check_mask(pair, drafter, block)
     yield from check_alignment(drafter)
     if drafter.head.mechanism == "dspark":
-        yield from check_heads(drafter)
+        yield from check_heads(drafter, pair.question.engine)
     windowed = drafter.head.kind.family == "speculators" and window_of(drafter) is not None
     if windowed and drafter.key("sliding_window_non_causal").value is None:
         yield CAUSAL.found(
@@ -164,6 +164,13 @@ def check_alignment(drafter: HeadModel) -> Iterator[Finding]:
         yield ALIGNMENT.found(
             "the class is DFlashDraftModel, and slots predict the next position", drafter.key("architectures")
         )
+    unsaid = drafter.head.kind.family == "speculators" and drafter.key("sample_from_anchor").value is None
+    if drafter.head.mechanism == "dspark" and unsaid:
+        yield ALIGNMENT.found(
+            "sample_from_anchor is absent, and early files of the library predict their own position",
+            absent_evidence("drafter", "config.json", "sample_from_anchor"),
+            engines={"sglang": "refuses files of the early convention"},
+        )
     markov = drafter.head.markov
     if drafter.head.mechanism == "dspark" and markov is not None and not markov.rank:
         yield ALIGNMENT.found(
@@ -177,11 +184,12 @@ def rank_key(drafter: HeadModel) -> Evidence:
     return drafter.key("markov_rank") if nested.value is None else nested
 
 
-def check_heads(drafter: HeadModel) -> Iterator[Finding]:
+def check_heads(drafter: HeadModel, engine: str | None) -> Iterator[Finding]:
     """Markov and confidence heads."""
     markov = drafter.head.markov
     if markov is None or not markov.rank:
         what = "markov_rank is absent" if markov is None else "markov_rank is 0"
-        yield MARKOV_ZERO.found(what, rank_key(drafter), engines={"sglang": "refuses it"})
+        refused: Severity | None = "error" if engine == "sglang" else None
+        yield MARKOV_ZERO.found(what, rank_key(drafter), engines={"sglang": "refuses it"}, severity=refused)
     elif markov.confidence:
         yield CONFIDENCE.found("the checkpoint has a confidence head", drafter.key("architectures"))

@@ -216,8 +216,11 @@ def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
             "target_layer_ids is absent", absent_evidence("drafter", "config.json", "target_layer_ids")
         )
         return
-    # The reference code has its layers built in, so its files never say them.
-    usual = head.kind.family == "safeailab" and head.num_taps == len(default_outputs(L))
+    # A head that reads the last hidden state alone has nothing to say here.
+    if drafter.key("eagle_config.use_aux_hidden_state").value is False:
+        return
+    # The reference code has its layers built in, and speculators leaves its default unsaid: the guess is right there.
+    usual = head.kind.family in ("safeailab", "speculators") and head.num_taps == len(default_outputs(L))
     yield ABSENT.found(
         f"no layer ids; engines will read the outputs of layers {list(default_outputs(L))} of {L}"
         + ("" if head.num_taps == 3 else f", and fc takes {head.num_taps} features"),

@@ -29,10 +29,21 @@ EXCLUSIVE = Rule(
 )
 NO_AUX = Rule(
     code="taps.off",
-    severity="error",
-    title="The config switches hidden states of other layers off",
-    consequence="An EAGLE-3 head without its three features is fed one, and drafts noise.",
-    fix='Write "use_aux_hidden_state": true into eagle_config.',
+    severity="warning",
+    title="The head reads the last hidden state alone",
+    consequence="An engine that captures three layers for every EAGLE-3 head feeds it other features than it was "
+    "trained on.",
+    fix="Check that the engine's version reads use_aux_hidden_state; the acceptance of the first position tells.",
+    seen="sgl-project/sglang#14920",
+)
+LAYERS = Rule(
+    code="layers.declared",
+    severity="warning",
+    title="The config gives more layers than the file holds",
+    consequence="Engines that build as many layers as num_hidden_layers says refuse the file, or leave the others "
+    "random.",
+    fix='Write "num_hidden_layers": 1; some early heads give the target\'s number there.',
+    seen="NickL77/BaldEagle#6",
 )
 VERIFIER = Rule(
     code="verifier.other",
@@ -66,7 +77,7 @@ DRAFT_VOCAB_KEY = Rule(
     consequence="Without draft_vocab_size SGLang uses the target's output head: drafted ids mean other tokens.",
     fix="Write draft_vocab_size (the rows of lm_head) into config.json.",
 )
-RULES = (RESIDUAL, OUTPUT, EXCLUSIVE, NO_AUX, VERIFIER, VERIFIER_NAME, IGNORED, DRAFT_VOCAB_KEY)
+RULES = (RESIDUAL, OUTPUT, EXCLUSIVE, NO_AUX, LAYERS, VERIFIER, VERIFIER_NAME, IGNORED, DRAFT_VOCAB_KEY)
 
 # (mechanisms, dotted config key or tensor, engine, what it makes of it). Read in vLLM 0.32, SGLang and TensorRT-LLM
 # sources; see docs/references.md.
@@ -110,6 +121,12 @@ def check_eagle(drafter: HeadModel) -> Iterator[Finding]:
         )
     if drafter.key("eagle_config.use_aux_hidden_state").value is False:
         yield NO_AUX.found("use_aux_hidden_state is false", drafter.key("eagle_config.use_aux_hidden_state"))
+    declared = drafter.head.text.get("num_hidden_layers")
+    if isinstance(declared, int) and declared > drafter.head.geometry.num_layers:
+        yield LAYERS.found(
+            f"num_hidden_layers is {declared}, and the file holds {drafter.head.geometry.num_layers}",
+            drafter.key("num_hidden_layers"),
+        )
     if config.get("draft_vocab_size") is None and "d2t" in drafter.tensors:
         yield DRAFT_VOCAB_KEY.found(
             f"d2t maps {drafter.head.draft_vocab_size} tokens, and draft_vocab_size is absent",

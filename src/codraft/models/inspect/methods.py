@@ -1,6 +1,6 @@
 """Is this drafter what the method takes it for?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from codraft.core.inspection import Finding
 from codraft.formats.heads.detect import architectures
@@ -73,7 +73,15 @@ UNSUPPORTED = Rule(
     consequence="The server refuses to start, or runs another graph.",
     fix="Check the engine's version, or use a mechanism that it runs.",
 )
-RULES = (MISMATCH, HEAD_AS_MODEL, MODEL_AS_HEAD, NOT_RUN, NO_CLASS, PLAIN_CLASS, LAYER_CLASS, UNSUPPORTED)
+MULTIMODAL = Rule(
+    code="external.multimodal",
+    severity="warning",
+    title="A multimodal model as an external drafter",
+    consequence="vLLM refuses drafters with towers for images or sound, or with M-RoPE; others draft without what the "
+    "target has seen.",
+    fix="Use a text-only model of the family, or one for text requests only.",
+)
+RULES = (MISMATCH, HEAD_AS_MODEL, MODEL_AS_HEAD, NOT_RUN, NO_CLASS, PLAIN_CLASS, LAYER_CLASS, MULTIMODAL, UNSUPPORTED)
 
 # What users and engines call the mechanisms.
 METHODS = {
@@ -112,6 +120,7 @@ SERVED_AS: dict[str, tuple[str, str | None]] = {
     "domino": ("dflash", None),
     "mtp": ("eagle", "sglang"),
 }
+TOWERS = ("vision_config", "audio_config")
 PLAIN_ENDINGS = ("ForCausalLM", "ForConditionalGeneration")
 # The mechanisms whose graph codraft knows.
 KNOWN = ("eagle3", "mtp", "dflash", "dspark")
@@ -136,12 +145,23 @@ def check(pair: Pair) -> Iterator[Finding]:
             f"{method}{module}",
             asked("method", method),
             drafter.key("architectures") if drafter.arch.architectures else drafter.key("model_type"),
+            # Early heads look like plain models but for their tensors, and a pickle is not opened.
+            severity=None if drafter.tensors else "warning",
         )
+    elif isinstance(drafter, Model):
+        yield from check_multimodal(drafter)
     if not architectures(drafter.config):
         yield NO_CLASS.found(
             "architectures is absent or empty", absent_evidence("drafter", "config.json", "architectures")
         )
     yield from check_engine(pair)
+
+
+def check_multimodal(drafter: Model) -> Iterator[Finding]:
+    """Towers beside the language model."""
+    towers = [key for key in TOWERS if isinstance(drafter.config.get(key), Mapping)]
+    if towers:
+        yield MULTIMODAL.found(f"its config has {' and '.join(towers)}", *(drafter.key(key) for key in towers))
 
 
 def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:

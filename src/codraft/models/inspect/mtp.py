@@ -115,7 +115,8 @@ def check(pair: Pair) -> Iterator[Finding]:
             f"D = {D}, {modules} module(s){multiple}",
             asked("depth", D),
             count_key(target),
-            severity="warning" if multiple else None,
+            # vLLM refuses the number.
+            severity=None if not multiple else "error" if pair.question.engine == "vllm" else "warning",
         )
     if held and any(word in target.arch.model_type for word in ("qwen3_next", "qwen3_5", "qwen3_6")):
         yield CENTRED_NORM.found(

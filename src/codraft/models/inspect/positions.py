@@ -112,7 +112,13 @@ POSITION_REMARKS = {
     "vllm": "raises a learned head's positions to the served length (older versions: device assert)",
     "sglang": "keeps the drafter's positions",
 }
+WINDOW_REMARKS = {
+    "vllm": "sliding layers of a block drafter are causal unless the config says otherwise; older versions took the "
+    "target's window",
+    "sglang": "takes --speculative-draft-window-size",
+}
 OLD_BASE = 10_000.0
+SCALING_KEYS = ("rope_parameters", "rope_scaling")
 PLAIN: tuple[str, float | None] = ("default", None)
 
 
@@ -194,6 +200,8 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
             f"{words(ours)} in the drafter, {words(theirs)} in the target",
             rope_key(drafter, text),
             rope_key(target, target.arch.text),
+            # Without any key, the training code's own rotation is what counts, as with the base.
+            severity=None if ours.theta_key or any(key in text for key in SCALING_KEYS) else "note",
         )
     # Of a latent only a part of its own is rotated, which is no share of a head.
     if ours.partial != theirs.partial and not any(layer.mixer == "mla" for layer in target.arch.layers):
@@ -201,6 +209,8 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
             f"{ours.partial:g} of the head in the drafter, {theirs.partial:g} in the target",
             drafter.key("partial_rotary_factor"),
             target.key("partial_rotary_factor"),
+            # Published block drafters rotate whole heads beside targets that do not, and are accepted well.
+            severity="note" if drafter.head.block is not None else None,
         )
     for key in ("is_neox_style", "rope_is_neox_style"):
         if drafter.key(key).value is False:
@@ -256,8 +266,10 @@ def check_window(drafter: HeadModel) -> Iterator[Finding]:
     if found is None:
         return
     key, window = found
-    yield WINDOW.found(f"layers of the drafter see {window} tokens", drafter.key(key))
-    if drafter.head.block is not None and drafter.head.block.causal is False:
+    yield WINDOW.found(f"layers of the drafter see {window} tokens", drafter.key(key), engines=WINDOW_REMARKS)
+    # DFlash2 is made so, and served so.
+    usual = drafter.head.mechanism == "dflash2"
+    if drafter.head.block is not None and drafter.head.block.causal is False and not usual:
         yield WINDOW_NON_CAUSAL.found(
             "the config asks for a window that is not causal", drafter.key(key), drafter.key("dflash_config.causal")
         )
