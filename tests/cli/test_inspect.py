@@ -106,8 +106,12 @@ def test_two_models_are_compared_by_their_tokenizers(tmp_path: Path, capsys: pyt
     assert "Vocabulary: equal" in capsys.readouterr().err
     table = json.loads((tmp_path / "target" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     write_tokenizer(tmp_path / "drafter", {token: len(table) - 1 - i for token, i in table.items()})
-    assert main(["inspect", *paths]) == 1
+    assert main(["inspect", *paths, "--json", str(tmp_path / "r.json")]) == 1
     assert "vocab.permuted" in capsys.readouterr().err
+    found = read_record(tmp_path / "r.json", InspectionRecord).vocabulary
+    assert found is not None
+    # Reversed ids mean the same string nowhere; the built-in prompts say what that costs.
+    assert (found.verdict, found.sample, found.affected_share) == ("permuted", "demo", 1.0)
 
 
 def test_prompts_are_held_against_positions_and_the_draft_vocabulary(

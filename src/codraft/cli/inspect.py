@@ -78,17 +78,22 @@ def inspect(
     if depth is not None:
         check_depth(depth, lowest=1)
     named = None if method is None else canonical_method(method)
+    # SGLang's word for a target's own module.
+    if named == "eagle" and engine == "sglang" and drafter is None:
+        named = "mtp"
     known = ("external", *HEADS, *NO_DRAFTER)
     if named is not None and named not in known:
         raise SpecError(f"--method '{method}' is not known; choose one of {', '.join(known)}, or an engine's own word")
-    sample = None
-    if prompts:
+
+    def sample_of(sources: list[str]) -> Sample:
         from codraft.replay.prompts import load_prompts, texts_of
 
-        found = load_prompts(prompts)
-        sample = Sample(name=found.name, texts=["\n".join(texts_of(c)) for c in found.conversations])
+        found = load_prompts(sources)
+        return Sample(name=found.name, texts=["\n".join(texts_of(c)) for c in found.conversations])
+
     question = Question(method=named, engine=engine, tp=tp, depth=depth, context=context)
-    record = run(target, drafter, question, sample)
+    sample = sample_of(prompts) if prompts else None
+    record = run(target, drafter, question, sample, lambda: sample_of(["demo"]))
     emit(record, json)
     print_inspection(record, full=full)
     return int(any(finding.severity == "error" for finding in record.findings))

@@ -144,6 +144,16 @@ CASES = [
         code="t2d.absent", severity="note", words="t2d is not there", key="t2d",
     ),
     Case(
+        name="an end of text that cannot be drafted", base="eagle3",
+        changes=(TARGET.says("eos_token_id", int(np.flatnonzero(~MARKS)[-1])),),
+        code="draft_vocab.kept", severity="warning", words="cannot be drafted", key="eos_token_id",
+    ),
+    Case(
+        name="bytes that cannot be drafted", base="eagle3",
+        changes=(DRAFTER.holds({"d2t": np.full(VD, V - VD, np.int64), "t2d": np.arange(V) >= V - VD}),),
+        code="draft_vocab.kept", severity="note", words="256 of the first 256 ids cannot be drafted", key="d2t",
+    ),
+    Case(
         name="a text that the draft vocabulary hardly covers", base="eagle3",
         changes=(asks(text="Das ist ein Satz. " * 20),),
         code="draft_vocab.coverage", severity="warning", words="of the sample's tokens", key="d2t",
@@ -157,6 +167,10 @@ CASES = [
 ]  # fmt: skip
 
 NEAR_MISSES = [
+    NearMiss(
+        name="an end of text that can be drafted", base="eagle3",
+        changes=(TARGET.says("eos_token_id", int(DRAFT_IDS[-1])),), code="draft_vocab.kept",
+    ),
     NearMiss(name="the same tokenizer", base="external", changes=(tokens(),), code="vocab.different"),
     NearMiss(name="the same tokenizer in another file", base="external", changes=(
         TARGET.has(vocab=dict(TOKENS)), DRAFTER.has(vocab=dict(reversed(TOKENS.items())))), code="vocab.permuted"),

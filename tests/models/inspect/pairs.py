@@ -1,4 +1,4 @@
-"""Pairs that fit, in every layout, small and with real tensor names. Tests change one thing and look for its finding."""
+"""Pairs that fit, in every layout, small, with real tensor names. Tests change one thing and look for its finding."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -16,8 +16,9 @@ Tensors = dict[str, Tensor]
 L, H, HEADS, KV, V = 12, 64, 8, 4, 512
 VD = 128
 RANK = 16
-# Ascending target ids that are neither the first ones nor evenly spaced.
-DRAFT_IDS = np.sort(np.random.default_rng(0).permutation(V)[:VD]).astype(np.int64)
+# Ascending target ids: most bytes, and some of the rest; neither the first ones nor evenly spaced.
+ORDER = np.random.default_rng(0).permutation(256)
+DRAFT_IDS = np.sort(np.concatenate([ORDER[:90], 256 + ORDER[90:VD]])).astype(np.int64)
 # The target's embedding, which a head may hold a copy of.
 EMBEDDING: Tensor = bf16(np.random.default_rng(1).normal(0, 0.02, (V, H)))
 

@@ -32,6 +32,8 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 Fixture = dict[str, Any]
 # Values that a drafter may hold a copy of; of all other tensors of a target the headers are enough.
 SHARED = re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$")
+# Rows at the end of a vocabulary, where Llama 3 and Qwen have their special tokens.
+SPECIALS = 400
 # Families as the summary should have them: mixers, FFNs, G, head width, bytes of cache for a token at two bytes, MTP.
 # Cache by hand: layers x 2 x KV heads x head width x 2; MLA: layers x (latent + rotated key) x 2; windowed layers not.
 FAMILIES: dict[str, tuple[dict[str, int], dict[str, int], int | None, int | None, int, int]] = {
@@ -189,7 +191,11 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             ids = None
             if "d2t" in layouts:
                 vocab, count = vocab_size(entry["config"]), layouts["d2t"][1][0]
-                ids = np.sort(np.random.default_rng(0).permutation(vocab)[:count]).astype(np.int64)
+                # Bytes and special tokens are kept, which in these vocabularies stand at both ends.
+                some = np.random.default_rng(0).permutation(vocab - SPECIALS - 256)[: count - SPECIALS - 256] + 256
+                ids = np.sort(np.concatenate([np.arange(256), some, np.arange(vocab - SPECIALS, vocab)])).astype(
+                    np.int64
+                )
             tensors = {name: values(name, layout, ids) for name, layout in layouts.items()}
             write_weights(folder / "model.safetensors", tensors, entry.get("copies", {}))
         return folder

@@ -1,12 +1,13 @@
 """One inspection: open both, compare, find."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from codraft.core.errors import SpecError
+from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import sha256_text
-from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary
+from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary, Vocabulary
 from codraft.core.provenance import provenance
 from codraft.formats.checkpoint import Checkpoint, no_collecting, open_checkpoint
 from codraft.formats.heads.detect import detect
@@ -18,29 +19,42 @@ from codraft.models.inspect.catalog import findings
 from codraft.models.inspect.head_summary import summarize_head
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Question, Side
 from codraft.models.inspect.tokens import draft_map
-from codraft.models.inspect.workload import Sample, read_workload
+from codraft.models.inspect.workload import Sample, Workload, read_workload
 from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
 from codraft.models.summary import all_tensors, summary_of
 
+# Verdicts after which it matters what a text needs.
+DIFFERING = ("extended", "permuted", "different")
+
 
 def inspect(
-    target: str, drafter: str | None = None, question: Question | None = None, sample: Sample | None = None
+    target: str,
+    drafter: str | None = None,
+    question: Question | None = None,
+    sample: Sample | None = None,
+    usual: Callable[[], Sample] | None = None,
 ) -> InspectionRecord:
     """What a model is, and whether a drafter fits it, from configs, headers and tokenizer files.
 
-    SpecError where one of them cannot be read.
+    `sample` is the user's text. Without one, `usual` is asked for a text where two vocabularies differ, to say how much
+    that matters. SpecError where a file cannot be read.
     """
     with no_collecting():
-        return inspected(target, drafter, question or Question(), sample)
+        return inspected(target, drafter, question or Question(), sample, usual)
 
 
-def inspected(target: str, drafter: str | None, question: Question, sample: Sample | None) -> InspectionRecord:
+def inspected(
+    target: str, drafter: str | None, question: Question, sample: Sample | None, usual: Callable[[], Sample] | None
+) -> InspectionRecord:
     """The record."""
     start = time.perf_counter()
     ours = open_target(target)
     theirs = None if drafter is None else open_drafter(drafter)
-    pair = compared(Pair(target=ours, drafter=theirs, question=question), sample)
+    pair = Pair(target=ours, drafter=theirs, question=question)
+    if sample is not None:
+        pair = replace(pair, workload=read_workload(ours.checkpoint.source, sample))
+    pair = compared(pair, usual)
     found = findings(pair)
     return InspectionRecord(
         schema=InspectionRecord.SCHEMA,
@@ -84,20 +98,16 @@ def open_model(point: Checkpoint, side: Side) -> Model:
     return Model(side=side, checkpoint=point, arch=arch, parameters=count_parameters(arch, all_tensors(point)))
 
 
-def compared(pair: Pair, sample: Sample | None) -> Pair:
-    """The pair with its vocabularies beside each other, and a sample text held against both."""
-    drafter, target = pair.drafter, pair.target
-    workload = None if sample is None else read_workload(target.checkpoint.source, sample)
-    pair = replace(pair, workload=workload)
+def compared(pair: Pair, usual: Callable[[], Sample] | None) -> Pair:
+    """The pair with its vocabularies beside each other, and the text held against both."""
+    drafter, target, workload = pair.drafter, pair.target, pair.workload
     if isinstance(drafter, Model):
-        found = compare_sources(
-            target.checkpoint.source,
-            drafter.checkpoint.source,
-            target.arch.vocab_size,
-            drafter.arch.vocab_size,
-            None if workload is None else workload.tokens(),
-        )
-        return replace(pair, vocabulary=found if workload is None else replace(found, sample=workload.name))
+        found = vocabularies(target, drafter, workload)
+        if workload is None and usual is not None and found.verdict in DIFFERING:
+            # An extra of the answer: without the package that cuts text there is none.
+            with suppress(CapabilityError):
+                found = vocabularies(target, drafter, read_workload(target.checkpoint.source, usual()))
+        return replace(pair, vocabulary=found)
     if isinstance(drafter, HeadModel):
         mapped = draft_map(drafter, target.arch.vocab_size) if workload is not None and drafter.head.reduced else None
         covered = None if workload is None or mapped is None else coverage(workload.tokens(), mapped.target_ids)
@@ -105,13 +115,27 @@ def compared(pair: Pair, sample: Sample | None) -> Pair:
     return pair
 
 
+def vocabularies(target: Model, drafter: Model, workload: Workload | None) -> Vocabulary:
+    """Two models' vocabularies, and the share of a text that the drafter takes for something else."""
+    found = compare_sources(
+        target.checkpoint.source,
+        drafter.checkpoint.source,
+        target.arch.vocab_size,
+        drafter.arch.vocab_size,
+        None if workload is None else workload.tokens(),
+    )
+    return found if workload is None or found.affected_share is None else replace(found, sample=workload.name)
+
+
 def mask_token(target: Model, drafter: HeadModel) -> str | None:
-    """What the target's tokenizer means by the id that fills a block, None where that is nothing, or not known."""
+    """The text that the id which fills a block stands for; None where it is no text, an added token, or not known."""
     block = drafter.head.block
     if block is None or block.mask_token_id is None:
         return None
     vocab = source_vocab(target.checkpoint.source)
-    return None if vocab is None else vocab.strings.get(block.mask_token_id)
+    if vocab is None or block.mask_token_id in vocab.added:
+        return None
+    return vocab.strings.get(block.mask_token_id)
 
 
 def drafter_summary(drafter: Model | HeadModel) -> ModelSummary | HeadSummary:

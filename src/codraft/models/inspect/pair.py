@@ -1,5 +1,6 @@
 """What is inspected, and how a check reports: a `Rule` for what can be wrong, a `Finding` for where it is."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -39,7 +40,7 @@ class Rule:
         return Finding(
             code=self.code,
             severity=severity or self.severity,
-            message=message,
+            message=one_line(message),
             evidence=list(evidence),
             consequence=self.consequence,
             fix=fix or self.fix,
@@ -164,14 +165,22 @@ def value_at(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def one_line(text: str) -> str:
+    """A text without line breaks and control characters, which names of tensors may hold."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
 def brief(value: Any) -> Any:
-    """A value short enough to show: long lists and texts are cut."""
+    """A value short enough to show, and such that a record can hold it: long lists and texts are cut, no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, str) and len(value) > 120:
         return value[:117] + "..."
-    if isinstance(value, list) and len(value) > 16:
-        return [*value[:16], f"... {len(value)} in all"]
-    if isinstance(value, Mapping) and len(str(value)) > 200:
-        return dict.fromkeys(list(value)[:16], "...")
+    if isinstance(value, list):
+        return [brief(item) for item in value[:16]] + ([f"... {len(value)} in all"] if len(value) > 16 else [])
+    if isinstance(value, Mapping):
+        long = len(value) > 16 or any(isinstance(item, Mapping | list) and len(item) > 8 for item in value.values())
+        return dict.fromkeys(list(value)[:16], "...") if long else {key: brief(item) for key, item in value.items()}
     return value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from codraft.core.inspection import Finding, Vocabulary
 from codraft.formats.draftmap import DraftMap, read_draft_map
 from codraft.formats.safetensors import read_values
+from codraft.formats.vocab import special_ids
 from codraft.models.inspect.pair import (
     HeadModel,
     Model,
@@ -137,6 +138,15 @@ MASK_USED = Rule(
     fix="Compare mask_token_id with the training configuration; tokenizers of another revision shift added ids.",
     seen="NVIDIA/Model-Optimizer#1621",
 )
+KEPT = Rule(
+    code="draft_vocab.kept",
+    severity="warning",
+    title="The draft vocabulary lacks tokens that every text needs",
+    consequence="The end of an answer, or bytes that spell rare words and other scripts, can never be drafted: "
+    "acceptance falls where they are written.",
+    fix="Pin special and byte tokens when you build the draft vocabulary.",
+    seen="MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark#43",
+)
 COVERAGE = Rule(
     code="draft_vocab.coverage",
     severity="note",
@@ -147,7 +157,7 @@ COVERAGE = Rule(
 )
 RULES = (
     DIFFERENT, PERMUTED, EXTENDED, PADDED, UNSAFE, UNKNOWN, SPECIAL, SIZE, SIZE_PADDING, MAP_ABSENT, MAP_ABSOLUTE,
-    MAP_BROKEN, MAP_DOUBTFUL, INVERSE_ABSENT, MASK_USED, COVERAGE,
+    MAP_BROKEN, MAP_DOUBTFUL, INVERSE_ABSENT, MASK_USED, KEPT, COVERAGE,
 )  # fmt: skip
 
 # Embeddings are padded to multiples of at most this.
@@ -155,6 +165,10 @@ PADDING = 1024
 # Problems of a map that change what drafted ids mean.
 BROKEN = ("dtype", "shape", "length", "range", "duplicates", "t2d")
 LOW_COVERAGE = 0.9
+# Ids of single bytes, in byte-level vocabularies. Bytes of other scripts are rare by themselves, so that maps made from
+# counts lose many of them.
+BYTES = 256
+MOST_LOST = 192
 # Tokens that text does not hold by itself: <mask>, <|MASK|>, <unused4>, [MASK].
 MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 # Bytes of a map that are read: 2 MiB for 256K ids.
@@ -205,13 +219,14 @@ def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterat
     elif rule is not None:
         counted = f"{vocabulary.num_differing} ids differ ({shown}){share}"
         sizes = f"{vocabulary.rows_target} rows against {vocabulary.rows_drafter}"
+        refused = vocabulary.verdict == "padded" and pair.question.engine == "vllm"
         rare = (
             vocabulary.num_differing is not None and vocabulary.num_differing < 16 and vocabulary.verdict == "different"
         )
         yield rule.found(
             sizes if vocabulary.verdict == "padded" else counted,
             *evidence,
-            severity="warning" if rare else None,
+            severity="error" if refused else "warning" if rare else None,
             engines={"vllm": "draft_model refuses unequal sizes unless use_heterogeneous_vocab is set"}
             if vocabulary.rows_target != vocabulary.rows_drafter
             else None,
@@ -264,6 +279,8 @@ def check_map(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
     doubtful = [problem.message for problem in found.problems if problem.kind not in BROKEN]
     if doubtful and not broken:
         yield MAP_DOUBTFUL.found("; ".join(doubtful), evidence)
+    if found.form != "inconsistent":
+        yield from check_kept(pair.target, drafter, found)
     if t2d is None:
         yield INVERSE_ABSENT.found("t2d is not there", absent_evidence("drafter", "*.safetensors", "t2d"))
     if pair.coverage is not None:
@@ -271,6 +288,24 @@ def check_map(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
             f"{pair.coverage:.1%} of the sample's tokens",
             evidence,
             severity="warning" if pair.coverage < LOW_COVERAGE else None,
+        )
+
+
+def check_kept(target: Model, drafter: HeadModel, found: DraftMap) -> Iterator[Finding]:
+    """The target's ends of text, and the ids of bytes: the first ones in byte-level vocabularies."""
+    eos = special_ids(target.checkpoint.source).get("eos", [])
+    ends = [eos] if isinstance(eos, int) else eos
+    kept = set(found.target_ids.tolist())
+    lacking = [i for i in ends if i not in kept]
+    low = sum(i not in kept for i in range(BYTES))
+    if lacking or low > MOST_LOST:
+        parts = [f"eos {', '.join(map(str, lacking))}"] if lacking else []
+        parts += [f"{low} of the first {BYTES} ids"] if low > MOST_LOST else []
+        yield KEPT.found(
+            " and ".join(parts) + " cannot be drafted",
+            tensor_evidence("drafter", drafter.tensors["d2t"]),
+            config_evidence("target", target.config, "eos_token_id", ""),
+            severity=None if lacking else "note",
         )
 
 
