@@ -1,7 +1,8 @@
 """Which kind each layer is: how it mixes positions, what its window is, and whether its FFN has experts."""
 
+from codraft.formats.fields import MOST_LAYERS
 from codraft.models.architecture import Ffn, Mixer
-from codraft.models.fields import MOST_LAYERS, Fields
+from codraft.models.fields import FamilyFields
 
 NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
 EXPERTS = (
@@ -26,7 +27,7 @@ PATTERN: dict[str, tuple[Mixer, Ffn]] = {
 FFNS: dict[str, Ffn] = {"sparse": "moe", "moe": "moe", "hash_moe": "moe", "dense": "dense", "mlp": "dense"}
 
 
-def count_layers(fields: Fields) -> int:
+def count_layers(fields: FamilyFields) -> int:
     """Number of decoder layers: stated, or the length of the list that names them."""
     if fields.key(*NUM_LAYERS) is None:
         if pattern := fields.text("hybrid_override_pattern"):
@@ -36,7 +37,7 @@ def count_layers(fields: Fields) -> int:
     return fields.needed(*NUM_LAYERS, highest=MOST_LAYERS)
 
 
-def read_kinds(fields: Fields, num_layers: int) -> list[tuple[Mixer, Ffn, int | None]]:
+def read_kinds(fields: FamilyFields, num_layers: int) -> list[tuple[Mixer, Ffn, int | None]]:
     """(mixer, FFN, window) of each layer."""
     blocks = read_blocks(fields, num_layers)
     if blocks is not None:
@@ -57,7 +58,7 @@ def read_kinds(fields: Fields, num_layers: int) -> list[tuple[Mixer, Ffn, int | 
     return rows
 
 
-def read_blocks(fields: Fields, num_layers: int) -> list[tuple[Mixer, Ffn]] | None:
+def read_blocks(fields: FamilyFields, num_layers: int) -> list[tuple[Mixer, Ffn]] | None:
     """Nemotron-H's blocks, of which each is a mixer or an FFN; None where layers are both."""
     if pattern := fields.text("hybrid_override_pattern"):
         name = "hybrid_override_pattern"
@@ -78,13 +79,13 @@ def read_blocks(fields: Fields, num_layers: int) -> list[tuple[Mixer, Ffn]] | No
     return blocks
 
 
-def check_words(fields: Fields, name: str, words: list[str]) -> None:
+def check_words(fields: FamilyFields, name: str, words: list[str]) -> None:
     """A kind of layer that nothing is known of must not pass for attention."""
     if not set(words) <= MIXERS.keys():
         raise fields.wrong(name, f"words out of {', '.join(sorted(MIXERS))}")
 
 
-def read_window(fields: Fields) -> int | None:
+def read_window(fields: FamilyFields) -> int | None:
     """Tokens that a windowed layer looks back, None where no layer is windowed."""
     if fields.key("use_sliding_window") and not fields.flag("use_sliding_window"):
         return None
@@ -93,7 +94,7 @@ def read_window(fields: Fields) -> int | None:
     return fields.size(*WINDOW, lowest=0) or None
 
 
-def read_mixers(fields: Fields, num_layers: int, window: int | None) -> list[Mixer]:
+def read_mixers(fields: FamilyFields, num_layers: int, window: int | None) -> list[Mixer]:
     """The mixer of each layer, by the first of the keys in use that says so; a window may still turn out absent."""
     name = fields.key(*LISTS)
     if name is not None and (words := fields.words(name)):
@@ -109,12 +110,12 @@ def read_mixers(fields: Fields, num_layers: int, window: int | None) -> list[Mix
     return windowed_mixers(fields, num_layers)
 
 
-def state_kind(fields: Fields, mixer: Mixer) -> Mixer:
+def state_kind(fields: FamilyFields, mixer: Mixer) -> Mixer:
     """transformers 5 calls Mamba layers linear attention too; their sizes tell them apart."""
     return "mamba" if mixer == "linear" and fields.key(*MAMBA) and not fields.key("linear_num_key_heads") else mixer
 
 
-def listed_mixers(fields: Fields, num_layers: int) -> list[Mixer] | None:
+def listed_mixers(fields: FamilyFields, num_layers: int) -> list[Mixer] | None:
     """Mixers from lists of layer numbers or of 0 and 1; None where the config has none."""
     if linear := fields.inner("linear_attn_config"):  # Kimi Linear, counted from 1
         full = {i - 1 for i in linear.sizes("full_attn_layers") or []}
@@ -136,7 +137,7 @@ def listed_mixers(fields: Fields, num_layers: int) -> list[Mixer] | None:
     return None
 
 
-def periodic_mixers(fields: Fields, num_layers: int) -> list[Mixer] | None:
+def periodic_mixers(fields: FamilyFields, num_layers: int) -> list[Mixer] | None:
     """Mixers that alternate in a fixed rhythm; None where the config has none."""
     if every := fields.size("full_attention_interval"):
         return ["full" if (i + 1) % every == 0 else "linear" for i in range(num_layers)]
@@ -155,7 +156,7 @@ def periodic_mixers(fields: Fields, num_layers: int) -> list[Mixer] | None:
     return None
 
 
-def windowed_mixers(fields: Fields, num_layers: int) -> list[Mixer]:
+def windowed_mixers(fields: FamilyFields, num_layers: int) -> list[Mixer]:
     """Windowed layers among full ones: a pattern, the first layers full (Qwen2), or every layer windowed (Mistral)."""
     if isinstance(fields.part.get("sliding_window_pattern"), str):  # EXAONE 4: LLLG
         letters = fields.text("sliding_window_pattern") or "L"
@@ -167,7 +168,7 @@ def windowed_mixers(fields: Fields, num_layers: int) -> list[Mixer]:
     return ["sliding" if i >= first else "full" for i in range(num_layers)]
 
 
-def read_ffns(fields: Fields, num_layers: int) -> list[Ffn]:
+def read_ffns(fields: FamilyFields, num_layers: int) -> list[Ffn]:
     """The FFN of each layer."""
     if not fields.common(*EXPERTS) or (fields.key("is_moe") and not fields.flag("is_moe")):
         return ["dense"] * num_layers
@@ -181,7 +182,7 @@ def read_ffns(fields: Fields, num_layers: int) -> list[Ffn]:
     return ["moe" if has_experts(fields, i) else "dense" for i in range(num_layers)]
 
 
-def has_experts(fields: Fields, i: int) -> bool:
+def has_experts(fields: FamilyFields, i: int) -> bool:
     """Whether layer i has experts, by whichever keys the family has for it."""
     if (numbers := fields.sizes("moe_layers", "moe_layer_indices")) is not None:  # Llama 4
         return i in numbers

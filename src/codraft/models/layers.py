@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from codraft.core.errors import SpecError
 from codraft.models.architecture import Attention, Compressed, Ffn, Layer, Linear, Mamba, Mixer, Mla, Moe
-from codraft.models.fields import Fields
+from codraft.models.fields import FamilyFields
 from codraft.models.kinds import EXPERTS
 
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
@@ -21,7 +21,7 @@ DENSE_BESIDE_EXPERTS = ("intermediate_size_mlp", "dense_intermediate_size", "pre
 
 
 def build_layers(
-    fields: Fields,
+    fields: FamilyFields,
     kinds: list[tuple[Mixer, Ffn, int | None]],
     hidden: int,
     heads: Attention | None,
@@ -55,7 +55,7 @@ def build_layers(
 class Parts:
     """What all layers of a kind have in common, read once and only where the model has such layers."""
 
-    def __init__(self, fields: Fields, mixers: set[Mixer], hidden: int, num_experts: int | None) -> None:
+    def __init__(self, fields: FamilyFields, mixers: set[Mixer], hidden: int, num_experts: int | None) -> None:
         self.parallel = bool(fields.trait("parallel_mamba"))
         self.mla = read_mla(fields) if "mla" in mixers else None
         self.linear = read_linear(fields, hidden) if "linear" in mixers else None
@@ -65,7 +65,7 @@ class Parts:
 
 
 def layer_heads(
-    fields: Fields, heads: Attention | None, kinds: list[tuple[Mixer, Ffn, int | None]], i: int
+    fields: FamilyFields, heads: Attention | None, kinds: list[tuple[Mixer, Ffn, int | None]], i: int
 ) -> Attention | None:
     """The heads of layer i, where the config gives some layers others than the usual ones."""
     if heads is None:
@@ -76,7 +76,7 @@ def layer_heads(
     if (per_layer := fields.sizes("num_attention_heads_per_layer")) is not None:
         fields.fit("num_attention_heads_per_layer", len(per_layer), len(kinds))
         heads = replace(heads, num_heads=max(per_layer[i], 1))
-    if own := (fields.inner("per_layer_config") or Fields({})).inner(str(i), f"{i:02d}"):
+    if own := (fields.inner("per_layer_config") or FamilyFields({})).inner(str(i), f"{i:02d}"):
         dim = own.size("head_dim") or heads.head_dim
         heads = replace(
             heads, head_dim=dim, value_dim=dim, num_kv_heads=own.size("num_key_value_heads") or heads.num_kv_heads
@@ -103,7 +103,7 @@ def layer_heads(
     )
 
 
-def read_mla(fields: Fields) -> Mla:
+def read_mla(fields: FamilyFields) -> Mla:
     """Ranks and widths of latent attention."""
     nope, rope = fields.needed("qk_nope_head_dim"), fields.size("qk_rope_head_dim", lowest=0)
     return Mla(
@@ -118,7 +118,7 @@ def read_mla(fields: Fields) -> Mla:
     )
 
 
-def read_compressed(fields: Fields, i: int) -> Compressed:
+def read_compressed(fields: FamilyFields, i: int) -> Compressed:
     """DeepSeek-V4's attention in layer i. Layers that pick their entries, one for every few tokens, have an indexer."""
     rate = compression(fields, i)
     indexed = rate is not None and rate == compression(fields, 3, usual=True)
@@ -132,11 +132,11 @@ def read_compressed(fields: Fields, i: int) -> Compressed:
     )
 
 
-def compression(fields: Fields, i: int, *, usual: bool = False) -> int | None:
+def compression(fields: FamilyFields, i: int, *, usual: bool = False) -> int | None:
     """Tokens that one entry of layer i stands for beyond the window, None for the window alone: by the kind of the
     layer, by a list of rates, or else (`usual`) two dense layers and then every other one sparse."""
     sparse, dense = "compressed_sparse_attention", "heavily_compressed_attention"
-    rates = fields.inner("compress_rates") or Fields({})
+    rates = fields.inner("compress_rates") or FamilyFields({})
     by_kind = {sparse: rates.size(sparse) or 4, dense: rates.size(dense) or 128}
     if not usual and (words := fields.words("layer_types")):
         return by_kind.get(words[i])
@@ -145,7 +145,7 @@ def compression(fields: Fields, i: int, *, usual: bool = False) -> int | None:
     return by_kind[sparse if i >= 2 and i % 2 else dense]
 
 
-def read_linear(fields: Fields, hidden: int) -> Linear:
+def read_linear(fields: FamilyFields, hidden: int) -> Linear:
     """Sizes of linear attention: gated delta net, KDA, RG-LRU, or lightning attention, which has the usual heads."""
     kernel = fields.size("linear_conv_kernel_dim", "conv1d_width") or 4
     if fields.key("linear_num_value_heads") or "linear_num_value_heads" in fields.family.defaults:
@@ -185,7 +185,7 @@ def read_linear(fields: Fields, hidden: int) -> Linear:
     )
 
 
-def read_mamba(fields: Fields, hidden: int) -> Mamba:
+def read_mamba(fields: FamilyFields, hidden: int) -> Mamba:
     """Sizes of Mamba 1 (which has a rank of its time steps and no heads) or 2."""
     state = fields.needed("ssm_state_size", "mamba_d_state", "state_size")
     expand = fields.ratio("mamba_expand", "expand") or 2
@@ -219,7 +219,7 @@ def read_mamba(fields: Fields, hidden: int) -> Mamba:
     )
 
 
-def read_moe(fields: Fields, num_experts: int | None) -> Moe:
+def read_moe(fields: FamilyFields, num_experts: int | None) -> Moe:
     """The experts of a layer; `num_experts` is what headers prove."""
     stated = fields.common(*EXPERTS) or 1
     listed = isinstance(fields.part.get(EXPERT_WIDTH[0]), list)
@@ -248,7 +248,7 @@ def read_moe(fields: Fields, num_experts: int | None) -> Moe:
     )
 
 
-def dense_widths(fields: Fields, kinds: list[tuple[Mixer, Ffn, int | None]], hidden: int) -> list[int | None]:
+def dense_widths(fields: FamilyFields, kinds: list[tuple[Mixer, Ffn, int | None]], hidden: int) -> list[int | None]:
     """Width of each layer's dense FFN, None where it has none."""
     wanted = [ffn == "dense" or (ffn == "moe" and fields.flag("enable_moe_block")) for _, ffn, _ in kinds]
     if not any(wanted):
@@ -268,7 +268,7 @@ def dense_widths(fields: Fields, kinds: list[tuple[Mixer, Ffn, int | None]], hid
     return [width if has else None for width, has in zip(widths, wanted, strict=False)]
 
 
-def dense_width(fields: Fields, hidden: int) -> int | None:
+def dense_width(fields: FamilyFields, hidden: int) -> int | None:
     """The usual width of a dense FFN; None for Mamba, which has no FFN."""
     if fields.trait("pure"):
         return None

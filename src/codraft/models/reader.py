@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from codraft.core.errors import SpecError
+from codraft.formats.fields import MOST_LAYERS
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Basis, Disagreement, Layer, Mixer, Rope, Style
 from codraft.models.families import LIKE_LLAMA, ROWS, UNCOUNTED, Family, find_family, usual_style
-from codraft.models.fields import MOST_LAYERS, Fields
+from codraft.models.fields import FamilyFields
 from codraft.models.headers import Headers, read_headers
 from codraft.models.kinds import EXPERTS, NUM_LAYERS, count_layers, read_blocks, read_kinds
 from codraft.models.layers import HEAD_DIM, HEADS, KV_HEADS, build_layers
@@ -41,7 +42,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     """
     text, path = find_text(config)
     family = find_family(text.get("model_type"), config.get("model_type"))
-    fields = Fields(text, path, family)
+    fields = FamilyFields(text, path, family)
     hidden = fields.needed(*HIDDEN)
     vocab = vocabulary(fields, config)
     num_layers = count_layers(fields)
@@ -83,7 +84,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     )
 
 
-def note_unknown(fields: Fields) -> None:
+def note_unknown(fields: FamilyFields) -> None:
     """Say so where nothing is known of the family beyond its config, or where it is known to be built otherwise."""
     name = fields.family.name
     if name in UNCOUNTED:
@@ -137,15 +138,15 @@ def parts(config: Mapping[str, Any], path: str = "", depth: int = 0) -> Iterator
             yield from parts(part, below, depth + 1)
 
 
-def vocabulary(fields: Fields, config: Mapping[str, Any]) -> int:
+def vocabulary(fields: FamilyFields, config: Mapping[str, Any]) -> int:
     """Size of the vocabulary, which some nested configs leave to the whole."""
-    if fields.key(*VOCAB) is None and (outer := Fields(config)).key(*VOCAB):
+    if fields.key(*VOCAB) is None and (outer := FamilyFields(config)).key(*VOCAB):
         return outer.needed(*VOCAB)
     return fields.needed(*VOCAB)
 
 
 def usual_heads(
-    fields: Fields, hidden: int, headers: Headers, differs: list[Disagreement]
+    fields: FamilyFields, hidden: int, headers: Headers, differs: list[Disagreement]
 ) -> tuple[Attention | None, Basis | None]:
     """The heads that most layers have, and where their width comes from."""
     num_heads = fields.size(*HEADS)
@@ -177,7 +178,7 @@ def usual_heads(
     return Attention(num_heads=num_heads, num_kv_heads=kv_heads, head_dim=given, value_dim=value_dim), basis
 
 
-def kv_count(fields: Fields, num_heads: int) -> int:
+def kv_count(fields: FamilyFields, num_heads: int) -> int:
     """KV heads by the config: stated, one for multi-query models, as many as query heads otherwise."""
     old_falcon = fields.family.name == "falcon" and not fields.flag("new_decoder_architecture")
     if fields.flag("multi_query") and (old_falcon or fields.family.name != "falcon"):
@@ -189,7 +190,7 @@ def kv_count(fields: Fields, num_heads: int) -> int:
     return fields.size(*KV_HEADS) or num_heads
 
 
-def fallback_width(fields: Fields, hidden: int, num_heads: int) -> int:
+def fallback_width(fields: FamilyFields, hidden: int, num_heads: int) -> int:
     """The width of a head that nothing states: the family's, or hidden size over heads, which may not come out even."""
     name = fields.dotted("head_dim")
     if not any(key in fields.part for key in HEAD_DIM) and (default := fields.family.defaults.get("head_dim")):
@@ -206,13 +207,13 @@ def fallback_width(fields: Fields, hidden: int, num_heads: int) -> int:
     return width
 
 
-def named(fields: Fields, names: tuple[str, ...]) -> str:
+def named(fields: FamilyFields, names: tuple[str, ...]) -> str:
     """The key as the config has it, or its usual name."""
     return fields.dotted(fields.key(*names) or names[0])
 
 
 def proven(
-    fields: Fields, names: tuple[str, ...], found: tuple[int, str] | None, differs: list[Disagreement]
+    fields: FamilyFields, names: tuple[str, ...], found: tuple[int, str] | None, differs: list[Disagreement]
 ) -> int | None:
     """What headers prove of a number that the config states, the difference noted; None where they prove nothing."""
     if found is None or not (stated := fields.common(*names)):
@@ -223,7 +224,7 @@ def proven(
 
 
 def compare(
-    fields: Fields, headers: Headers, differs: list[Disagreement], hidden: int, vocab: int, num_layers: int
+    fields: FamilyFields, headers: Headers, differs: list[Disagreement], hidden: int, vocab: int, num_layers: int
 ) -> None:
     """Note where the headers have other sizes than the config."""
     for names, stated, found in (
@@ -235,10 +236,10 @@ def compare(
             differs.append(Disagreement(key=named(fields, names), config=stated, headers=found[0], tensor=found[1]))
 
 
-def tied(fields: Fields, config: Mapping[str, Any], headers: Headers, differs: list[Disagreement]) -> bool:
+def tied(fields: FamilyFields, config: Mapping[str, Any], headers: Headers, differs: list[Disagreement]) -> bool:
     """Whether the head is the embedding table: by the headers, the text part, the whole config, the family."""
     names = ("tie_word_embeddings", "tie_embedding")
-    at = fields if fields.key(*names) or fields.part is config else Fields(config, "", fields.family)
+    at = fields if fields.key(*names) or fields.part is config else FamilyFields(config, "", fields.family)
     stated = at.flag(*names)
     if headers.tied is None:
         return stated
@@ -253,14 +254,14 @@ def tied(fields: Fields, config: Mapping[str, Any], headers: Headers, differs: l
     return proved
 
 
-def mtp_layers(fields: Fields, headers: Headers) -> int:
+def mtp_layers(fields: FamilyFields, headers: Headers) -> int:
     """MTP modules: stated by the config; without a word from it, those that the headers have."""
     stated = fields.size(*MTP, lowest=0)
     return headers.mtp_layers if stated is None else stated
 
 
 def mtp_block(
-    fields: Fields, layers: tuple[Layer, ...], hidden: int, heads: Attention | None, experts: int | None
+    fields: FamilyFields, layers: tuple[Layer, ...], hidden: int, heads: Attention | None, experts: int | None
 ) -> tuple[Layer, ...]:
     """The decoder layers of one MTP module: Nemotron-H names them, others repeat the last attention layer."""
     for key, text_key in (("mtp_hybrid_override_pattern", "hybrid_override_pattern"), ("mtp_layers_block_type", "")):
@@ -271,7 +272,7 @@ def mtp_block(
             raise fields.wrong(key, "a pattern of layers")
         part = {name: value for name, value in fields.part.items() if name not in ("layer_types", "layers_block_type")}
         part.pop("hybrid_override_pattern", None)
-        own = Fields({**part, text_key or "layers_block_type": held}, fields.path, fields.family)
+        own = FamilyFields({**part, text_key or "layers_block_type": held}, fields.path, fields.family)
         blocks = read_blocks(own, len(held))
         if blocks is not None:
             return build_layers(own, [(mixer, ffn, None) for mixer, ffn in blocks], hidden, heads, experts)
@@ -294,7 +295,9 @@ def head_numbers(layer: Layer | None) -> tuple[int | None, int | None, int | Non
     return None, None, None
 
 
-def ropes(fields: Fields, family: Family, first: Layer | None, head_dim: int | None) -> tuple[Rope | None, Rope | None]:
+def ropes(
+    fields: FamilyFields, family: Family, first: Layer | None, head_dim: int | None
+) -> tuple[Rope | None, Rope | None]:
     """Rotary positions of full and windowed layers; none where the model has none."""
     unrotated = (
         family.traits.get("rope") is False or first is None or fields.flag("alibi") or fields.flag("mla_use_nope")
@@ -305,7 +308,7 @@ def ropes(fields: Fields, family: Family, first: Layer | None, head_dim: int | N
     return read_rope(fields, head_dim, None if mla is None else mla.rope_dim)
 
 
-def read_style(fields: Fields, family: Family) -> Style:
+def read_style(fields: FamilyFields, family: Family) -> Style:
     """The family's style with every key looked up in the config."""
     values: dict[str, Any] = {}
     for name, value in {**usual_style(), **family.style}.items():
@@ -332,7 +335,7 @@ def read_style(fields: Fields, family: Family) -> Style:
     return style
 
 
-def falcon_norms(fields: Fields) -> int:
+def falcon_norms(fields: FamilyFields) -> int:
     """Falcon's layers have one norm where attention and FFN stand side by side, but for the newer large ones."""
     if fields.flag("new_decoder_architecture"):
         return fields.size("num_ln_in_parallel_attn") or 2

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from codraft.formats.fields import Fields
 from codraft.models.architecture import Rope
-from codraft.models.fields import Fields
 
 THETA = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base")
 # Names of full layers within rope_parameters that are kept by layer type, and of windowed ones.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from codraft.core.errors import SpecError
-from codraft.formats.heads.fields import Fields
+from codraft.formats.fields import Fields
 from codraft.formats.heads.head import Alignment, Block, Geometry, Head, Kind, Markov, Taps
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.safetensors import TensorInfo
@@ -40,7 +40,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     """The head that these describe; `file` names the config in errors."""
     path = next((key for key in LAYER_PARTS if isinstance(config.get(key), Mapping)), "")
     text = config[path] if path else config
-    whole, inner = Fields(config, file), Fields(text, file)
+    whole, inner = Fields(config, file=file), Fields(text, path, file)
     shapes = {name: info.shape for name, info in canonical_names(kind, tensors).items()}
     single = any("midlayer." in name for name in tensors) and not any(name.startswith("layers.1.") for name in shapes)
     plain = kind.mechanism in NO_LAYERS
@@ -64,7 +64,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
         alignment=alignment_of(kind, whole),
         block=read_block(whole) if kind.mechanism in ("dflash", "dspark", "dflash2", "domino") else None,
         markov=markov,
-        num_modules=whole.size("num_nextn_predict_layers", 0) or whole.size("mtp_num_hidden_layers", 0) or 1,
+        num_modules=whole.size("num_nextn_predict_layers", "mtp_num_hidden_layers", lowest=0) or 1,
     )
 
 
@@ -159,9 +159,9 @@ def read_block(fields: Fields) -> Block:
     sizes = {key: size for key in BLOCK_SIZES if (size := fields.size(key)) is not None}
     key = next((key for key in MASK_IDS if fields.get(key) is not None), None)
     causal = next(
-        (flag for name in ("dflash_config.causal", "is_causal") if (flag := fields.flag(name)) is not None), None
+        (flag for name in ("dflash_config.causal", "is_causal") if (flag := fields.switch(name)) is not None), None
     )
-    if causal is None and (non_causal := fields.flag("sliding_window_non_causal")) is not None:
+    if causal is None and (non_causal := fields.switch("sliding_window_non_causal")) is not None:
         causal = not non_causal
     return Block(sizes=sizes, mask_token_id=fields.size(key, lowest=0) if key else None, mask_key=key, causal=causal)
 
@@ -171,10 +171,10 @@ def read_markov(fields: Fields) -> Markov | None:
     for prefix in ("", "dflash_config.", "dspark_"):
         rank = fields.size(f"{prefix}markov_rank", lowest=0)
         if rank is not None:
-            confidence = fields.flag(f"{prefix}enable_confidence_head")
+            confidence = fields.switch(f"{prefix}enable_confidence_head")
             if confidence is None:
-                confidence = fields.flag(f"{prefix}use_confidence_head")
-            with_markov = fields.flag(f"{prefix}confidence_head_with_markov")
+                confidence = fields.switch(f"{prefix}use_confidence_head")
+            with_markov = fields.switch(f"{prefix}confidence_head_with_markov")
             return Markov(
                 rank=rank,
                 kind=fields.text(f"{prefix}markov_head_type") or "vanilla",
@@ -189,7 +189,7 @@ def alignment_of(kind: Kind, fields: Fields) -> Alignment:
     if kind.mechanism not in ("dflash", "dspark", "dflash2", "domino"):
         return "shifted"
     for key in ("sample_from_anchor", "dflash_config.shift_label", "shift_label"):
-        flag = fields.flag(key)
+        flag = fields.switch(key)
         if flag is not None:
             return "next_slot" if flag else "same_slot"
     return "next_slot" if kind.mechanism in ("dspark", "domino") else "same_slot"

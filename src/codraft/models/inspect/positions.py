@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codraft.core.inspection import Evidence, Finding
+from codraft.formats.fields import Fields
 from codraft.models.architecture import Rope
-from codraft.models.fields import Fields
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, asked
 from codraft.models.rope import read_rope
 
