@@ -44,7 +44,7 @@ def test_a_pair_that_fits_exits_with_0(eagle3: list[str], capsys: pytest.Capture
     assert main(["inspect", *eagle3, "--method", "eagle3"]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "12 layers: 12 full; 12 dense; hidden 64; 8 heads on 4 of 8, G = 2" in said.err
+    assert "12 layers: 12 full attention; 12 dense FFN; hidden 64; 8 query heads, 4 KV heads of 8, G = 2" in said.err
     assert "(eagle3, safeailab layout)" in said.err
     assert "error" not in said.err
 

@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Weights counted, not bytes. `active`: read for one token; an embedding table counts as what it holds, once.
+    """Weights counted, not bytes. `active`: read for one token, so an embedding table counts only where it is the head.
 
     `basis`: `headers` were counted, or the shape that `config` describes was.
     """
@@ -56,7 +56,9 @@ class Parameters:
 class ModelSummary:
     """A model in the numbers that speculation depends on.
 
-    `mixers` and `ffns` count layers by kind. Bytes of cache are by dtype; states are per sequence, whatever its length.
+    `mixers` and `ffns` count layers by kind. Bytes of cache are by dtype: of layers that keep every token, what
+    windowed layers take at most for a sequence, and states of a sequence, whatever its length. `latent`: numbers that
+    latent attention caches for a token, compressed and rotated.
     """
 
     id: str
@@ -72,10 +74,12 @@ class ModelSummary:
     G: int | None = None
     head_dim: int | None = None
     head_dim_basis: Literal["given", "headers", "assumed"] | None = None
+    latent: tuple[int, int] | None = None
     window: int | None = None
     max_positions: int | None = None
     parameters: Parameters | None = None
     kv_bytes_per_token: dict[str, int]
+    window_bytes_per_sequence: dict[str, int] = field(default_factory=dict)
     state_bytes_per_sequence: dict[str, int]
     weight_bytes: dict[str, int]
     tied: bool
@@ -148,6 +152,15 @@ class Vocabulary:
     sample: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleInfo:
+    """The user's text in the target's tokens."""
+
+    name: str
+    num_prompts: int
+    longest: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class InspectionRecord(Record):
     """What a model is, whether a drafter fits it, and what each engine will make of the two."""
@@ -157,6 +170,8 @@ class InspectionRecord(Record):
     drafter: ModelSummary | HeadSummary | None = None
     method: str | None = None
     engine: str | None = None
+    asked: dict[str, int] = field(default_factory=dict)
+    sample: SampleInfo | None = None
     vocabulary: Vocabulary | None = None
     findings: list[Finding]
     bytes_read: int

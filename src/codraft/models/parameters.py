@@ -1,11 +1,10 @@
 """How many weights a model has, in all and for one token: counted from its shape, or from tensor headers.
 
-The convention is that of most vendors' figures, "671B total, 37B active" [DeepSeekV3], "30.5B, 3.3B" [Qwen3]:
-
 * total: the language model. Vision and audio towers are not in it, nor are MTP modules (DeepSeek-V3 is 671B without its
   MTP module, 685B on the hub with it and its copies of embedding and head), nor buffers such as the router's bias.
-* active: total less the routed experts that a token does not use. The whole embedding table counts, and the head.
-  OpenAI leaves the table out (gpt-oss-120b: 5.13B), and NVIDIA publishes both; `active - embedding` is that figure.
+* active: what one token reads: total less the routed experts that it does not use, and less an embedding table of its
+  own, of which it reads one row (a tied table is read whole, as the head). Vendors differ: OpenAI's 5.13B of
+  gpt-oss-120b and DeepSeek-V3's 37B are this figure [DeepSeekV3], Qwen3-30B-A3B's 3.3B has the table too [Qwen3].
 * mtp: what the modules hold themselves, without the embedding and head that some checkpoints repeat in them.
 
 Matrices follow the modeling files of transformers 5.19, which tests compare with, weight for weight.
@@ -66,8 +65,9 @@ class Breakdown:
 
     @property
     def active(self) -> int:
-        """The weights that one token reads, the embedding table whole."""
-        return self.embedding + self.head + self.norms + self.other + sum(layer.active for layer in self.layers)
+        """The weights that one token reads; a table that is not the head as well gives one row."""
+        matrix = self.head or self.embedding
+        return matrix + self.norms + self.other + sum(layer.active for layer in self.layers)
 
 
 def count_parameters(arch: Architecture, tensors: Mapping[str, TensorInfo] | None = None) -> Parameters | None:
@@ -94,8 +94,14 @@ def count_parameters(arch: Architecture, tensors: Mapping[str, TensorInfo] | Non
     total = found.total - (found.head - head)
     moe = next((layer.moe for layer in arch.layers if layer.moe), None)
     idle = 0 if moe is None else found.experts * (moe.num_experts - moe.top_k) // moe.num_experts
+    looked_up = found.embedding if head else 0
     return Parameters(
-        total=total, active=total - idle, embedding=found.embedding, head=head, mtp=found.mtp, basis="headers"
+        total=total,
+        active=total - idle - looked_up,
+        embedding=found.embedding,
+        head=head,
+        mtp=found.mtp,
+        basis="headers",
     )
 
 

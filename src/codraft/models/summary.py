@@ -7,7 +7,7 @@ from codraft.core.inspection import ModelSummary, Parameters
 from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture
-from codraft.models.memory import DTYPE_BYTES, kv_bytes_per_token, state_bytes_per_sequence
+from codraft.models.memory import DTYPE_BYTES, kv_bytes, state_bytes_per_sequence
 from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
 
@@ -34,6 +34,8 @@ def summary_of(checkpoint: Checkpoint, arch: Architecture, parameters: Parameter
     """
     quantization = arch.quantization
     states = {dtype: state_bytes_per_sequence(arch, DTYPE_BYTES[dtype]) for dtype in ("bf16", "f32")}
+    caches = {dtype: kv_bytes(arch, size) for dtype, size in DTYPE_BYTES.items()}
+    mla = next((layer.mla for layer in arch.layers if layer.mla), None)
     return ModelSummary(
         id=checkpoint.label,
         model_type=arch.model_type,
@@ -48,10 +50,12 @@ def summary_of(checkpoint: Checkpoint, arch: Architecture, parameters: Parameter
         G=arch.G,
         head_dim=arch.head_dim,
         head_dim_basis=arch.head_dim_basis,
+        latent=None if mla is None else (mla.kv_rank, mla.rope_dim),
         window=arch.window,
         max_positions=arch.max_positions,
         parameters=parameters,
-        kv_bytes_per_token={dtype: kv_bytes_per_token(arch, size) for dtype, size in DTYPE_BYTES.items()},
+        kv_bytes_per_token={dtype: cache.per_token for dtype, cache in caches.items()},
+        window_bytes_per_sequence={dtype: cache.bound for dtype, cache in caches.items()} if arch.window else {},
         state_bytes_per_sequence=states if states["f32"] else {},
         weight_bytes=weight_bytes(checkpoint.tensors),
         tied=arch.tied,

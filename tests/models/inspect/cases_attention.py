@@ -31,6 +31,10 @@ HEADS = [
         key="num_key_value_heads",
     ),
     Case(
+        name="one latent on four ranks", base="alone", changes=(latent(), asks(tp=4)),
+        code="mla.tp", severity="note", words="4 ranks keep it 4 times", key="kv_lora_rank",
+    ),
+    Case(
         name="a group of three", base="eagle3",
         changes=(TARGET.says("num_attention_heads", 12), TARGET.empty(), asks(depth=3)),
         code="heads.group", severity="note", words="3 query heads for each KV head, 12 rows at D = 3",
@@ -146,16 +150,16 @@ POSITIONS = [
     ),
     Case(
         name="another RoPE base", base="eagle3", changes=(DRAFTER.says("rope_theta", 10_000.0),),
-        code="rope.theta", severity="warning", words="10000 in the drafter, 1e+06 in the target", key="rope_theta",
+        code="rope.theta", severity="warning", words="10,000 in the drafter, 1,000,000 in the target", key="rope_theta",
     ),
     Case(
         name="another RoPE base in the part with the layers", base="dflash_speculators",
         changes=(DRAFTER.says(f"{NESTED}.rope_theta", 5e5),),
-        code="rope.theta", severity="warning", words="500000 in the drafter", key=f"{NESTED}.rope_theta",
+        code="rope.theta", severity="warning", words="500,000 in the drafter", key=f"{NESTED}.rope_theta",
     ),
     Case(
         name="no RoPE base", base="eagle3", changes=(DRAFTER.silent("rope_theta"),),
-        code="rope.theta_absent", severity="note", words="the target's is 1e+06", key="rope_theta",
+        code="rope.theta_absent", severity="note", words="the target's is 1,000,000", key="rope_theta",
     ),
     Case(
         name="YaRN in the target only", base="dflash", changes=(TARGET.says("rope_scaling", YARN),),

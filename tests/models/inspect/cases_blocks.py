@@ -142,11 +142,11 @@ def bigger(layers: int) -> Change:
 SIZES = [
     Case(
         name="a drafter as large as the target", base="external", changes=(bigger(12),),
-        code="size.drafter", severity="error", words="0.5M for a target of 0.5M", key="num_hidden_layers",
+        code="size.drafter", severity="error", words="for a target of", key="parameters read for a token",
     ),
     Case(
         name="a drafter of half the layers", base="external", changes=(bigger(6),),
-        code="size.active", severity="warning", words="break-even at D = 3", key="num_hidden_layers",
+        code="size.active", severity="warning", words="break-even at D = 3", key="parameters read for a token",
     ),
     Case(
         name="a small target with a method", base="alone", changes=(asks(method="eagle3"),),
@@ -161,7 +161,7 @@ SIZES = [
         name="recurrent layers", base="alone",
         changes=(TARGET.empty(), says(TARGET, model_type="qwen3_next", num_experts=0, layer_types=[
             "full_attention" if i % 4 == 3 else "linear_attention" for i in range(L)])),
-        code="hybrid.rollback", severity="note", words="9 of 12 layers (linear)", key="layer_types",
+        code="hybrid.rollback", severity="note", words="9 of 12 layers are recurrent (linear)", key="layer_types",
     ),
     Case(
         name="sliding layers in the target", base="alone",

@@ -48,8 +48,11 @@ def tapped(
 IDS = [
     tapped("an id past the end of a top-level list", "eagle3_speculators", TOP, [2, 6, 13], "taps.range", "error",
            "has [13]; allowed for 12 layers are 0..12"),
-    tapped("an id past the end of a nested list", "eagle3_modelopt", NESTED, [1, 5, 12], "taps.range", "error",
+    tapped("an id past the end of a nested list", "eagle3_modelopt", NESTED, [1, 5, 13], "taps.range", "error",
            "allowed for 12 layers are -1..11"),
+    # What can only be an input: the stream behind the last layer.
+    tapped("an id that only the other convention has", "eagle3_modelopt", NESTED, [2, 6, 12], "taps.convention",
+           "warning", "those of [1, 5, 11]", "taps.last"),
     tapped("an id past the end of a block drafter's list", "dflash", BLOCK, [1, 5, 12], "taps.range", "error",
            "has [12]"),
     tapped("an id before the embedding", "dspark", "target_layer_ids", [-2, 5, 9], "taps.range", "error", "has [-2]"),
@@ -260,7 +263,7 @@ NEAR_MISSES = [
              code="taps.convention",
              # vLLM 0.32 takes them one off.
              beside=("taps.engine",)),
-    NearMiss(name="other nested ids for SGLang", base="eagle3_modelopt", changes=(DRAFTER.says(NESTED, [2, 5, 7]),),
+    NearMiss(name="other nested ids for SGLang", base="eagle3_modelopt", changes=(DRAFTER.says(NESTED, [1, 5, 7]),),
              code="taps.engine"),
     NearMiss(name="other top-level ids for vLLM", base="eagle3_speculators", changes=(DRAFTER.says(TOP, [3, 6, 8]),),
              code="taps.engine"),

@@ -139,7 +139,19 @@ CASES = [
     Case(
         name="a language model as a head, by its config alone",
         base="external", changes=(asks(method="eagle3"), DRAFTER.empty()),
+        code="method.model_as_head", severity="error", words="a language model of 1 layers", key="--method",
+    ),
+    Case(
+        name="what may be an early head, in a pickle",
+        base="external",
+        changes=(asks(method="eagle3"), DRAFTER.empty(), DRAFTER.has(extra={"pytorch_model.bin": b"x"})),
         code="method.model_as_head", severity="warning", words="a language model of 1 layers", key="--method",
+        beside=("weights.pickled",),
+    ),
+    Case(
+        name="a drafter beside a method that takes none",
+        base="external", changes=(asks(method="ngram"),),
+        code="method.mismatch", severity="error", words="the method is ngram, which takes no drafter", key="--method",
     ),
     Case(
         name="a head that names a target of another class",
@@ -157,8 +169,10 @@ CASES = [
     ),
     Case(
         name="keys that engines do not read",
-        base="dflash", changes=(DRAFTER.says("num_anchors", 512),),
-        code="keys.ignored", severity="note", words="num_anchors", key="num_anchors",
+        base="dflash", changes=(DRAFTER.says("dflash_config.use_swa", True),
+                                DRAFTER.says("dflash_config.swa_window_size", 64)),
+        code="keys.ignored", severity="note", words="dflash_config.use_swa", key="dflash_config.use_swa",
+        beside=("window.drafter",),
     ),
     Case(
         name="a tensor that an engine skips",
@@ -256,7 +270,8 @@ NEAR_MISSES = [
     ),
     NearMiss(
         name="another engine ignores the key",
-        base="dflash", changes=(DRAFTER.says("num_anchors", 512), asks(engine="sglang")), code="keys.ignored",
+        base="dflash", changes=(DRAFTER.says("dflash_config.use_swa", True), asks(engine="vllm")), code="keys.ignored",
+        beside=("window.drafter",),
     ),
     NearMiss(name="the draft vocabulary is declared", base="eagle3_modelopt", changes=(), code="draft_vocab.key"),
 ]  # fmt: skip

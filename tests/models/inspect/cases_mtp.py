@@ -37,7 +37,7 @@ MTP = [
     ),
     Case(
         name="a module that a quantizer dropped", base="mtp", changes=(TARGET.lacks(MODULE),),
-        code="mtp.absent", severity="error", words="declares 1 module(s)", key="num_nextn_predict_layers",
+        code="mtp.absent", severity="error", words="declares 1 MTP module", key="num_nextn_predict_layers",
     ),
     Case(
         name="a module in a namespace that was dropped", base="mtp_namespace", changes=(TARGET.lacks("mtp."),),
@@ -45,12 +45,12 @@ MTP = [
     ),
     Case(
         name="a dropped module that nobody asks for", base="mtp", changes=(TARGET.lacks(MODULE), asks(method=None)),
-        code="mtp.absent", severity="warning", words="declares 1 module(s)", key="num_nextn_predict_layers",
+        code="mtp.absent", severity="warning", words="declares 1 MTP module", key="num_nextn_predict_layers",
     ),
     Case(
         name="a dropped module where a head drafts", base="eagle3",
         changes=(TARGET.says("num_nextn_predict_layers", 1),),
-        code="mtp.absent", severity="note", words="declares 1 module(s)", key="num_nextn_predict_layers",
+        code="mtp.absent", severity="note", words="declares 1 MTP module", key="num_nextn_predict_layers",
     ),
     Case(
         name="a module in a file that the index does not name", base="mtp",
@@ -81,11 +81,11 @@ MTP = [
     ),
     Case(
         name="a head for a target that brings its own module", base="eagle3_on_quantized", changes=(),
-        code="mtp.available", severity="note", words="1 module(s), 15 tensors", key="num_nextn_predict_layers",
+        code="mtp.available", severity="note", words="1 MTP module, 15 tensors", key="num_nextn_predict_layers",
     ),
     Case(
         name="more drafts than modules", base="mtp", changes=(asks(depth=3),),
-        code="mtp.depth", severity="note", words="D = 3, 1 module(s)", key="--depth",
+        code="mtp.depth", severity="note", words="D = 3, 1 MTP module", key="--depth",
     ),
     Case(
         name="no multiple of the modules", base="mtp",
@@ -99,7 +99,7 @@ MTP = [
     ),
     Case(
         name="more drafts than a file of modules has", base="mtp_file", changes=(asks(depth=2),),
-        code="mtp.depth", severity="note", words="D = 2, 1 module(s)", key="--depth",
+        code="mtp.depth", severity="note", words="D = 2, 1 MTP module", key="--depth",
     ),
     Case(
         name="DSpark stages under mtp", base="mtp_namespace", changes=(TARGET.says("dspark_block_size", 5),),

@@ -56,20 +56,20 @@ CASES = [
     Case(
         name="another tokenizer", base="external", changes=(tokens(**{f"t{i}": f"x{i}" for i in range(100, 200)}),),
         code="vocab.different", severity="error", words="100 ids differ (id 100 is 't100' for the target, 'x100'",
-        key="vocab_size",
+        key="id 100",
     ),
     Case(
         name="a handful of other strings", base="external", changes=(tokens(t100="x", t101="y"),),
-        code="vocab.different", severity="warning", words="2 ids differ", key="vocab_size",
+        code="vocab.different", severity="warning", words="2 ids differ", key="id 100",
     ),
     Case(
         name="the same strings under other ids", base="external", changes=(tokens((100, 101), (7, 9)),),
-        code="vocab.permuted", severity="error", words="4 ids differ", key="vocab_size",
+        code="vocab.permuted", severity="error", words="4 ids differ", key="id 7",
     ),
     Case(
         name="tokens that the drafter lacks", base="external",
         changes=(DRAFTER.has(vocab={t: i for t, i in TOKENS.items() if i < 500}), TARGET.has(vocab=dict(TOKENS))),
-        code="vocab.extended", severity="warning", words="12 ids differ", key="vocab_size",
+        code="vocab.extended", severity="warning", words="12 ids differ", key="id 500",
     ),
     Case(
         name="an embedding padded further", base="external",

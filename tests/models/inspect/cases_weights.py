@@ -26,8 +26,8 @@ def missing(base: str, tensor: str, key: str) -> Case:
 
 
 MISSING = [
-    missing("eagle3", "midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight"),
-    missing("eagle3", "midlayer.self_attn.o_proj.weight", "layers.0.self_attn.o_proj.weight"),
+    missing("eagle3", "midlayer.hidden_norm.weight", "midlayer.hidden_norm.weight"),
+    missing("eagle3", "midlayer.self_attn.o_proj.weight", "midlayer.self_attn.o_proj.weight"),
     missing("eagle3", "fc.weight", "fc.weight"),
     missing("eagle3_modelopt", "layers.0.input_layernorm.weight", "layers.0.input_layernorm.weight"),
     missing("eagle3_modelopt", "norm.weight", "norm.weight"),
@@ -60,7 +60,7 @@ MISSING = [
             DRAFTER.holds({"midlayer.self_attn.v_proj.bias": ("BF16", (KV * 8,)),
                            "midlayer.self_attn.v_proj.weight_scale": ("F32", (1,))}),
         ),
-        code="weights.missing", severity="error", words="v_proj.weight", key="layers.0.self_attn.v_proj.weight",
+        code="weights.missing", severity="error", words="v_proj.weight", key="midlayer.self_attn.v_proj.weight",
         # Nothing in this file is packed.
         beside=("quant.not_quantized",),
     ),

@@ -28,20 +28,20 @@ MODULES = (cases_methods, cases_weights, cases_features, cases_tokens, cases_att
 CASES: list[Case] = [case for module in MODULES for case in module.CASES]
 NEAR_MISSES: list[NearMiss] = [case for module in MODULES for case in module.NEAR_MISSES]
 # Notes of pairs that fit.
-T2D, SMALL = "keys.ignored", "size.target"
+UNREAD, SMALL = "keys.ignored", "size.target"
 NOTES = {
-    "eagle3": {T2D, SMALL},
+    "eagle3": {SMALL},
     "eagle3_modelopt": {"t2d.absent", SMALL},
-    "eagle3_speculators": {T2D, SMALL},
+    "eagle3_speculators": {SMALL},
     "eagle3_whole": {"head.borrowed", SMALL},
     "eagle3_deepspec": {SMALL},
-    "eagle3_on_quantized": {"mtp.available", "quant.target", T2D, SMALL},
+    "eagle3_on_quantized": {"mtp.available", "quant.target", SMALL},
     "dflash": {SMALL},
     "dflash_speculators": {SMALL},
-    "dspark": {"confidence.unused", T2D, SMALL},
-    "dspark_modelopt": {"confidence.unused", T2D, SMALL},
+    "dspark": {"confidence.unused", UNREAD, SMALL},
+    "dspark_modelopt": {"confidence.unused", UNREAD, SMALL},
     "dspark_specforge": {SMALL},
-    "dspark_speculators": {"confidence.unused", T2D, SMALL},
+    "dspark_speculators": {"confidence.unused", UNREAD, SMALL},
     "external": {SMALL},
     "mtp": {SMALL},
     "mtp_namespace": {SMALL},

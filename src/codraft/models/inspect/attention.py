@@ -18,10 +18,10 @@ ODD_GROUP = Rule(
     code="heads.group",
     severity="note",
     title="A group size that attention kernels were not all built for",
-    consequence="Kernels are compiled for some values of G (1 + D); with G of 3, 5, 6, 7 or 16 some back-ends fail "
-    "at some D, or fall to a slow path.",
-    fix="Try the D you want on the engine and back-end you will serve with, or take a group of 1, 2, 4 or 8 when you "
-    "design the drafter.",
+    consequence="Kernels are compiled for some numbers of query rows for each KV head, G times 1 + D. With a G "
+    "other than 1, 2, 4 or 8 a back-end may lack one of them: an error at some D, or a slow path.",
+    fix="Try the D you want on the engine and back-end you will serve with; design drafters with a group of 1, 2, 4"
+    " or 8.",
     seen="flashinfer-ai/flashinfer#3343, #558, #2684, #3563",
 )
 TP_HEADS = Rule(
@@ -40,6 +40,13 @@ TP_KV = Rule(
     "sequences fit.",
     fix="Count the cache with one KV head for each rank, or use fewer ranks.",
     seen="NVIDIA/TensorRT-LLM#17406",
+)
+TP_LATENT = Rule(
+    code="mla.tp",
+    severity="note",
+    title="Every rank of tensor parallelism keeps the whole latent",
+    consequence="Latent attention has one latent for all heads, so its cache does not shrink with the ranks.",
+    fix="Use data parallelism for attention where cache decides how many sequences fit.",
 )
 KV_WIDER = Rule(
     code="heads.drafter_kv",
@@ -82,10 +89,10 @@ DISAGREES = Rule(
     consequence="The engine builds what the config says: loading fails, or layers stay random or unread.",
     fix="Mend the config key, or fetch the config that belongs to these weights.",
 )
-RULES = (RATIO, ODD_GROUP, TP_HEADS, TP_KV, KV_WIDER, HEAD_DIM, HEAD_DIM_ASSUMED, DOUBLED, DISAGREES)
+RULES = (RATIO, ODD_GROUP, TP_HEADS, TP_KV, TP_LATENT, KV_WIDER, HEAD_DIM, HEAD_DIM_ASSUMED, DOUBLED, DISAGREES)
 
-# Groups that kernel tables lacked in public reports.
-ODD_GROUPS = (3, 5, 6, 7, 16)
+# Groups that every kernel table has.
+USUAL_GROUPS = (1, 2, 4, 8)
 
 
 def check(pair: Pair) -> Iterator[Finding]:
@@ -121,7 +128,7 @@ def check_heads(pair: Pair, model: Model | HeadModel, heads: int, kv_heads: int)
     if heads % kv_heads:
         yield RATIO.found(f"the {model.side} has {heads} query heads and {kv_heads} KV heads", *evidence)
         return
-    if (G := heads // kv_heads) in ODD_GROUPS and not latent(model):
+    if (G := heads // kv_heads) not in USUAL_GROUPS and not latent(model):
         D = pair.question.depth
         rows = f", {G * (1 + D)} rows at D = {D}" if D else ""
         yield ODD_GROUP.found(f"the {model.side} has {G} query heads for each KV head{rows}", *evidence)
@@ -137,6 +144,8 @@ def check_heads(pair: Pair, model: Model | HeadModel, heads: int, kv_heads: int)
             *evidence,
             fix="Choose a number of ranks that divides the KV heads or is a multiple of them.",
         )
+    elif tp > kv_heads and latent(model):
+        yield TP_LATENT.found(f"{tp} ranks keep it {tp} times", asked("tp", tp), model.key("kv_lora_rank"))
     elif tp > kv_heads:
         yield TP_KV.found(
             f"{tp} ranks, {kv_heads} KV heads of the {model.side}: each is kept {tp // kv_heads} times",

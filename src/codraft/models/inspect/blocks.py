@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from codraft.core.inspection import Evidence, Finding, Severity
 from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Block
-from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked
+from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked, elsewhere
 from codraft.models.inspect.positions import window_of
 
 CONFLICT = Rule(
@@ -38,7 +38,7 @@ SHORT = Rule(
     consequence="vLLM runs DFlash at D with a block of 1 + D slots, which is not the block it was trained with; "
     "others run the whole block and cut. Whether DSpark may run short is disputed between two public "
     "reports.",
-    fix="Measure both D: codraft says which way D was varied.",
+    fix="Measure both D on the engine.",
     seen="vllm-project/vllm#47419, #50012",
 )
 MASK_ABSENT = Rule(
@@ -117,7 +117,10 @@ def check_size(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
             *(drafter.key(key) for key in block.sizes),
         )
     if block.size is None:
-        yield ABSENT.found("block_size is absent", absent_evidence("drafter", "config.json", "block_size"))
+        yield ABSENT.found(
+            f"block_size is absent{elsewhere(drafter.config, 'block_size')}",
+            absent_evidence("drafter", "config.json", "block_size"),
+        )
         return
     D, most, key = pair.question.depth, drafter.head.max_D, next(iter(block.sizes))
     if D is None or most is None:
@@ -142,7 +145,7 @@ def check_mask(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
     rows, table = pair.target.arch.vocab_size, drafter.tensors.get("embed_tokens.weight")
     if block.mask_token_id is None and not own:
         yield MASK_ABSENT.found(
-            "mask_token_id is absent",
+            f"mask_token_id is absent{elsewhere(drafter.config, 'mask_token_id')}",
             absent_evidence("drafter", "config.json", "mask_token_id"),
             # Some heads have a tensor instead.
             severity=None if drafter.tensors else "warning",

@@ -1,6 +1,7 @@
 """All rules, and the order in which the checks run."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from codraft.core.inspection import SEVERITIES, Finding
 from codraft.models.inspect import (
@@ -24,8 +25,12 @@ RULES: dict[str, Rule] = {rule.code: rule for module in MODULES for rule in modu
 
 
 def findings(pair: Pair) -> list[Finding]:
-    """Everything that is wrong, doubtful or worth knowing, worst first."""
-    return sorted(every(pair), key=lambda finding: SEVERITIES.index(finding.severity))
+    """Everything that is wrong, doubtful or worth knowing, worst first; remarks on the engine asked for, or on all."""
+    wanted = pair.question.engine
+    found = sorted(every(pair), key=lambda finding: SEVERITIES.index(finding.severity))
+    if wanted is None:
+        return found
+    return [replace(one, engines={k: v for k, v in one.engines.items() if k == wanted}) for one in found]
 
 
 def every(pair: Pair) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ HEAD_BORROWED = Rule(
     title="The output head is the target's",
     consequence="Drafts are drawn from the whole vocabulary: the head of the target is read once more for each "
     "serial draft.",
-    fix="Nothing to do; the time is counted in T_draft.",
+    fix="Nothing to do; a large vocabulary makes drafting slower.",
 )
 HEAD_DIFFERS = Rule(
     code="head.differs",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
 from codraft.formats.heads.head import Head, Taps
+from codraft.models.inspect.engines import BLOCKS, both_keys, default_outputs, engine_readings, remarks, wrong
 from codraft.models.inspect.pair import (
     ENGINE_NAMES,
     ENGINES,
@@ -13,6 +14,7 @@ from codraft.models.inspect.pair import (
     Rule,
     absent_evidence,
     asked,
+    elsewhere,
     tensor_evidence,
 )
 
@@ -42,8 +44,8 @@ ABSENT = Rule(
     code="taps.absent",
     severity="warning",
     title="The config does not say which layers to read",
-    consequence="Engines guess layers 1, L/2 - 1 and L - 4. A head that was trained on others is accepted at about 1 % "
-    "instead of 59 %, with no warning.",
+    consequence="Engines guess the outputs of layers 1, L/2 - 1 and L - 4 (as inputs: 2, L/2 and L - 3). A head that "
+    "was trained on others is accepted at about 1 % instead of 59 %, with no warning.",
     fix="Write the layer ids it was trained on into the config, in the key that your engine reads.",
     seen="vllm-project/vllm#50170",
 )
@@ -84,7 +86,7 @@ ENGINE = Rule(
     severity="warning",
     title="An engine will read other layers than the head was trained on",
     consequence="The head gets features of other layers: acceptance falls, and nothing is reported.",
-    fix="Write the ids under the key and in the convention that this engine reads (`engines` says which).",
+    fix="Write the ids under every key that an engine reads, each in its convention.",
     seen="vllm-project/vllm#50170, sgl-project/sglang#25454",
 )
 CONFLICT = Rule(
@@ -123,7 +125,6 @@ RULES = (
 )  # fmt: skip
 
 SERIAL = ("eagle3", "peagle")
-BLOCKS = ("dflash", "dspark", "dflash2", "domino")
 
 
 def check(pair: Pair) -> Iterator[Finding]:
@@ -196,16 +197,28 @@ def check_taps(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
     yield from check_range(pair, drafter, first, L)
     if list(first.written) != sorted(set(first.written)):
         yield ORDER.found(f"{first.key} is {list(first.written)}", drafter.key(first.key))
-    if looks_other(head, first, L):
-        yield CONVENTION.found(
-            f"{first.key} counts what {'a layer puts out' if first.convention == 'output' else 'enters a layer'}, and "
-            f"{list(first.written)} is the usual choice of the other convention for {L} layers",
-            drafter.key(first.key),
-        )
     kinds = {pair.target.arch.layers[i].mixer for i in first.outputs if 0 <= i < L}
     if kinds & {"linear", "mamba", "conv"}:
         yield HYBRID.found(f"{first.key} names layers of kind {', '.join(sorted(kinds))}", drafter.key(first.key))
-    yield from check_engines(pair, drafter, L)
+    if looks_other(head, first, L):
+        yield from check_convention(drafter, first, L)
+    else:
+        yield from check_engines(pair, drafter, L)
+
+
+def check_convention(drafter: HeadModel, first: Taps, L: int) -> Iterator[Finding]:
+    """Ids that are the usual choice if read in the other convention."""
+    shift = -1 if first.convention == "output" else 1
+    meant = tuple(i + shift for i in first.outputs)
+    yield CONVENTION.found(
+        f"{first.key} counts what {'a layer puts out' if first.convention == 'output' else 'enters a layer'}, and "
+        f"{list(first.written)} is the usual choice of the other convention for {L} layers: either the outputs of "
+        f"{list(first.outputs)}, or those of {list(meant)}",
+        drafter.key(first.key),
+        engines=remarks({engine: engine_readings(drafter.head, L, engine) for engine in ENGINES}),
+        fix=f"Look the layers up in the training configuration. If they are the outputs of {list(meant)}: "
+        + (both_keys(meant) if drafter.head.mechanism in SERIAL else f"write {list(meant)} as target_layer_ids."),
+    )
 
 
 def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
@@ -213,7 +226,8 @@ def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
     head = drafter.head
     if head.mechanism in BLOCKS:
         yield ABSENT_BLOCK.found(
-            "target_layer_ids is absent", absent_evidence("drafter", "config.json", "target_layer_ids")
+            f"target_layer_ids is absent{elsewhere(drafter.config, 'target_layer_ids')}",
+            absent_evidence("drafter", "config.json", "target_layer_ids"),
         )
         return
     # A head that reads the last hidden state alone has nothing to say here.
@@ -223,7 +237,7 @@ def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
     usual = head.kind.family in ("safeailab", "speculators") and head.num_taps == len(default_outputs(L))
     yield ABSENT.found(
         f"no layer ids; engines will read the outputs of layers {list(default_outputs(L))} of {L}"
-        + ("" if head.num_taps == 3 else f", and fc takes {head.num_taps} features"),
+        + (f", and fc takes {head.num_taps} features" if head.num_taps != 3 and "fc.weight" in drafter.tensors else ""),
         absent_evidence("drafter", "config.json", "eagle_aux_hidden_state_layer_ids"),
         severity="note" if usual else None,
         engines={engine: f"outputs of layers {list(default_outputs(L))}" for engine in ENGINES},
@@ -232,27 +246,27 @@ def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
 
 def check_range(pair: Pair, drafter: HeadModel, taps: Taps, L: int) -> Iterator[Finding]:
     """Ids outside the target, and the last layer."""
-    outside = [i for i, out in zip(taps.written, taps.outputs, strict=True) if not -1 <= out < L]
+    # An id L among outputs can only be an input: the stream behind the last layer.
+    shifted = drafter.head.mechanism in SERIAL and taps.convention == "output" and max(taps.written) == L
+    outputs = tuple(i - 1 for i in taps.outputs) if shifted else taps.outputs
+    outside = [i for i, out in zip(taps.written, outputs, strict=True) if not -1 <= out < L]
     evidence = (drafter.key(taps.key), pair.target.key("num_hidden_layers"))
     if outside:
         low, high = (0, L) if taps.convention == "input" else (-1, L - 1)
         yield RANGE.found(f"{taps.key} has {outside}; allowed for {L} layers are {low}..{high}", *evidence)
-    if L - 1 in taps.outputs:
-        written = taps.written[taps.outputs.index(L - 1)]
+    if L - 1 in outputs:
+        written = taps.written[outputs.index(L - 1)]
+        # vLLM reads the ids at the top as inputs, and some versions capture in front of a layer only.
+        nothing = taps.convention == "input"
         yield LAST.found(
             f"{taps.key} has {written}, the output of the last of {L} layers",
             *evidence,
-            severity="error" if taps.convention == "input" and pair.question.engine == "vllm" else None,
+            severity="error" if nothing and pair.question.engine == "vllm" else None,
             engines={
-                "vllm": "captures what enters a layer, so this id captures nothing in some versions",
+                **({"vllm": "captures nothing for this id in some versions"} if nothing else {}),
                 "sglang": "hands out the stream before the final norm",
             },
         )
-
-
-def default_outputs(L: int) -> tuple[int, ...]:
-    """Layers that an EAGLE-3 head reads where nobody says: outputs of 1, L/2 - 1, L - 4 [EAGLE-3]."""
-    return (1, L // 2 - 1, L - 4)
 
 
 def spread_outputs(L: int, m: int) -> tuple[int, ...]:
@@ -261,56 +275,32 @@ def spread_outputs(L: int, m: int) -> tuple[int, ...]:
 
 
 def looks_other(head: Head, taps: Taps, L: int) -> bool:
-    """Whether the ids are those of the usual choice, written in the convention that the key does not have."""
+    """Whether the ids are possible, or the usual choice, only in the convention that the key does not have."""
     m = len(taps.written)
+    if head.mechanism in SERIAL and taps.convention == "output" and max(taps.written) == L:
+        return True
     usual = default_outputs(L) if head.mechanism in SERIAL and m == 3 else spread_outputs(L, m)
     shift = 1 if taps.convention == "output" else 0
     return taps.outputs != usual and taps.written == tuple(i + shift for i in usual)
 
 
-def engine_outputs(head: Head, L: int, engine: str) -> tuple[tuple[int, ...] | None, str]:
-    """(outputs of layers that an engine will read, how it comes to them); None where that is not known.
-
-    Read in the engines' sources: vLLM 0.32 (gpu/spec_decode/eagle/eagle3_utils.py), SGLang (model_executor/
-    model_runner.py; models/llama.py, set_eagle3_layers_to_capture), TensorRT-LLM (llmapi/llm_args.py).
-    """
-    first = head.taps[0]
-    nested = next((taps for taps in head.taps if taps.key.startswith("eagle_config.")), None)
-    if head.mechanism in BLOCKS:
-        if first.convention == "input" and engine != "vllm":
-            return None, f"does not read {first.key} in the versions read"
-        return first.outputs, "takes target_layer_ids as outputs"
-    if engine == "vllm":
-        if first.convention == "input":
-            return first.outputs, "takes the ids at the top of the config as inputs of layers, as written"
-        if nested is not None:
-            return tuple(i - 1 for i in nested.written), f"takes {nested.key} as inputs of layers, one off (0.32)"
-        if first.key == "target_layer_ids":
-            return first.outputs, "takes target_layer_ids as outputs of layers"
-        return default_outputs(L), f"does not read {first.key} and takes its default"
-    if nested is not None:
-        return nested.outputs, "takes eagle_config as outputs of layers"
-    if engine == "trtllm":
-        return default_outputs(L), "reads no ids from this file; set eagle3_layers_to_capture (outputs of layers)"
-    return default_outputs(L), f"reads eagle_config only, not {first.key}, and takes its default"
-
-
 def check_engines(pair: Pair, drafter: HeadModel, L: int) -> Iterator[Finding]:
-    """What every engine makes of the ids; a finding where one of them reads other layers."""
-    head = drafter.head
+    """What every engine makes of the ids; a finding where one of them may read other layers."""
+    head, wanted = drafter.head, pair.question.engine
     first = head.taps[0]
-    read = {engine: engine_outputs(head, L, engine) for engine in ENGINES}
-    off = [engine for engine, (outputs, _) in read.items() if outputs is not None and outputs != first.outputs]
-    wanted = pair.question.engine
-    if not off or (wanted is not None and wanted not in off):
+    read = {engine: engine_readings(head, L, engine) for engine in ENGINES}
+    off = [
+        engine
+        for engine, readings in read.items()
+        if any(reading.outputs not in (None, first.outputs) for reading in readings) and wanted in (None, engine)
+    ]
+    if not off:
         return
-    remarks = {
-        engine: f"{how}: {'unknown' if outputs is None else list(outputs)}" for engine, (outputs, how) in read.items()
-    }
     yield ENGINE.found(
-        f"the head reads the outputs of layers {list(first.outputs)}; "
-        + "; ".join(f"{ENGINE_NAMES[engine]} would read {list(read[engine][0] or ())}" for engine in off),
+        f"{first.key} means the outputs of layers {list(first.outputs)}; "
+        + "; ".join(f"{ENGINE_NAMES[engine]} would read {' or '.join(wrong(read[engine], first))}" for engine in off),
         drafter.key(first.key),
         *([asked("engine", wanted)] if wanted else []),
-        engines=remarks,
+        engines=remarks(read),
+        fix=both_keys(first.outputs),
     )

@@ -7,7 +7,7 @@ from codraft.models.inspect.pair import HeadModel
 from codraft.models.inspect.positions import drafter_positions
 
 # Bytes of an element of the cache, by the names the records use.
-CACHE_DTYPES = {"bf16": 2, "fp8": 1}
+CACHE_DTYPES = {"f32": 4, "bf16": 2, "fp8": 1}
 # No weights: the maps of a reduced vocabulary.
 MAPS = ("d2t", "t2d")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import sha256_text
-from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary, Vocabulary
+from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary, SampleInfo, Vocabulary
 from codraft.core.provenance import provenance
 from codraft.formats.checkpoint import Checkpoint, no_collecting, open_checkpoint
 from codraft.formats.heads.detect import detect
@@ -63,6 +63,8 @@ def inspected(
         drafter=None if theirs is None else drafter_summary(theirs),
         method=question.method,
         engine=question.engine,
+        asked={key: value for key in ("depth", "tp", "context") if (value := getattr(question, key)) is not None},
+        sample=sample_info(pair.workload),
         vocabulary=pair.vocabulary,
         findings=found,
         bytes_read=sum(model.checkpoint.source.bytes_read for model in pair.models()),
@@ -143,6 +145,13 @@ def drafter_summary(drafter: Model | HeadModel) -> ModelSummary | HeadSummary:
     if isinstance(drafter, HeadModel):
         return summarize_head(drafter)
     return summary_of(drafter.checkpoint, drafter.arch, drafter.parameters)
+
+
+def sample_info(workload: Workload | None) -> SampleInfo | None:
+    """The user's text in the record."""
+    if workload is None:
+        return None
+    return SampleInfo(name=workload.name, num_prompts=len(workload.ids), longest=workload.longest)
 
 
 def hashes(pair: Pair) -> Mapping[str, str]:

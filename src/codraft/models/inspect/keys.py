@@ -82,14 +82,10 @@ RULES = (RESIDUAL, OUTPUT, EXCLUSIVE, NO_AUX, LAYERS, VERIFIER, VERIFIER_NAME, I
 # (mechanisms, dotted config key or tensor, engine, what it makes of it). Read in vLLM 0.32, SGLang and TensorRT-LLM
 # sources; see docs/references.md.
 UNREAD: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
-    (("eagle3",), "t2d", "vllm", "drops it; d2t alone maps the ids"),
-    (("eagle3",), "t2d", "sglang", "drops it; d2t alone maps the ids"),
     (("dspark",), "embed_tokens.weight", "sglang", "skips it and uses the target's"),
     (("dspark",), "lm_head.weight", "sglang", "skips it and uses the target's"),
     (("dspark",), "confidence_head.proj.weight", "sglang", "is not built in static verify mode"),
-    (("eagle3", "dflash"), "speculators_config.proposal_methods", "sglang", "is not read; set D by flag"),
     (("dflash",), "dflash_config.use_swa", "sglang", "is not read; set --speculative-draft-window-size"),
-    (("dflash", "dspark"), "num_anchors", "vllm", "is of training only"),
     (("eagle3",), "eagle_config.parallel_draft_step", "vllm", "is not read; set parallel_drafting when serving"),
 )  # fmt: skip
 

@@ -79,7 +79,7 @@ MULTIMODAL = Rule(
     title="A multimodal model as an external drafter",
     consequence="vLLM refuses drafters with towers for images or sound, or with M-RoPE; others draft without what the "
     "target has seen.",
-    fix="Use a text-only model of the family, or one for text requests only.",
+    fix="Use a text-only model with the target's tokenizer.",
 )
 RULES = (MISMATCH, HEAD_AS_MODEL, MODEL_AS_HEAD, NOT_RUN, NO_CLASS, PLAIN_CLASS, LAYER_CLASS, MULTIMODAL, UNSUPPORTED)
 
@@ -120,6 +120,8 @@ SERVED_AS: dict[str, tuple[str, str | None]] = {
     "domino": ("dflash", None),
     "mtp": ("eagle", "sglang"),
 }
+# A head has a layer or two; some have the target's number in their config, but then tensors that tell.
+FEW_LAYERS = 2
 TOWERS = ("vision_config", "audio_config")
 PLAIN_ENDINGS = ("ForCausalLM", "ForConditionalGeneration")
 # The mechanisms whose graph codraft knows.
@@ -146,9 +148,16 @@ def check(pair: Pair) -> Iterator[Finding]:
             asked("method", method),
             drafter.key("architectures") if drafter.arch.architectures else drafter.key("model_type"),
             # Early heads look like plain models but for their tensors, and a pickle is not opened.
-            severity=None if drafter.tensors else "warning",
+            severity="warning" if drafter.checkpoint.pickled and len(drafter.arch.layers) <= FEW_LAYERS else None,
         )
-    elif isinstance(drafter, Model):
+    elif method in NO_DRAFTER:
+        yield MISMATCH.found(
+            f"the method is {method}, which takes no drafter",
+            asked("method", method),
+            drafter.key("model_type"),
+            fix="Leave the drafter out, or name the method it is for.",
+        )
+    else:
         yield from check_multimodal(drafter)
     if not architectures(drafter.config):
         yield NO_CLASS.found(
@@ -191,7 +200,7 @@ def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
     plain = [name for name in names if name.endswith(PLAIN_ENDINGS) and "eagle" not in name.lower()]
     if found == "eagle3" and plain and len(plain) == len(names):
         yield PLAIN_CLASS.found(
-            f"the class is {plain[0]}, and the tensors are those of an EAGLE-3 head", drafter.key("architectures")
+            f"the class is {plain[0]}, and {seen[0]} is that of an EAGLE-3 head", drafter.key("architectures")
         )
     if found == "eagle3" and names and drafter.tensors:
         normed = "layers.0.self_attn.q_norm.weight" in drafter.tensors

@@ -59,7 +59,7 @@ AVAILABLE = Rule(
     severity="note",
     title="The target brings its own MTP module",
     consequence="It costs no training and usually accepts well; an added head must beat it.",
-    fix="Compare the two with codraft tune before you train or serve another head.",
+    fix="Measure both on the engine before you train or serve another head.",
     seen="noonghunna/club-3090#171",
 )
 RECURRENT = Rule(
@@ -106,13 +106,14 @@ def check(pair: Pair) -> Iterator[Finding]:
             absent_evidence("target", "config.json", MTP[0]),
         )
     yield from check_tensors(target, held, aside, own_file, severity(pair))
-    if held and pair.drafter is not None and pair.head is not None and not own_file:
-        yield AVAILABLE.found(f"{declared or 1} module(s), {len(held)} tensors", count_key(target))
+    if (held or (declared and not target.tensors)) and pair.head is not None and not own_file:
+        seen = f"{len(held)} tensors" if held else "its tensors were not seen"
+        yield AVAILABLE.found(f"{counted(declared or 1)}, {seen}", count_key(target))
     D, modules = pair.question.depth, pair.head.num_modules if own_file and pair.head is not None else declared
     if D is not None and (wanted or own_file) and modules and modules < D:
         multiple = "" if D % modules == 0 else f", and {D} is no multiple of {modules}"
         yield RECURRENT.found(
-            f"D = {D}, {modules} module(s){multiple}",
+            f"D = {D}, {counted(modules)}{multiple}",
             asked("depth", D),
             count_key(target),
             # vLLM refuses the number.
@@ -132,6 +133,11 @@ def severity(pair: Pair) -> Severity | None:
     return "warning" if pair.drafter is None and pair.question.method is None else "note"
 
 
+def counted(modules: int) -> str:
+    """MTP modules in words."""
+    return f"{modules} MTP module{'s' if modules > 1 else ''}"
+
+
 def check_tensors(
     target: Model, held: list[str], aside: list[str], own_file: bool, broken: Severity | None
 ) -> Iterator[Finding]:
@@ -145,7 +151,7 @@ def check_tensors(
         )
     elif declared and not held and target.tensors and not lost(target) and not own_file:
         yield ABSENT.found(
-            f"the config declares {declared} module(s), and no file holds one",
+            f"the config declares {counted(declared)}, and no file holds one",
             count_key(target),
             absent_evidence("target", "*.safetensors", "mtp.*"),
             severity=broken,

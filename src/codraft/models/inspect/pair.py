@@ -165,6 +165,14 @@ def value_at(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def elsewhere(config: Mapping[str, Any], name: str) -> str:
+    """Where a key stands that was not found where it belongs, in words; empty where it is nowhere."""
+    for key, part in config.items():
+        if isinstance(part, Mapping) and part.get(name) is not None:
+            return f" ({key}.{name} is there, which no engine reads)"
+    return ""
+
+
 def one_line(text: str) -> str:
     """A text without line breaks and control characters, which names of tensors may hold."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

@@ -15,8 +15,8 @@ LIMIT = Rule(
     title="The drafter's positions end before the target's",
     consequence="Past the limit an engine crashes on a table look-up, drafts rubbish, or stretches the table to "
     "lengths the drafter never saw: acceptance falls with context.",
-    fix="Measure acceptance by context length (codraft accept --domains), and serve long prompts without this "
-    "drafter or with one trained longer.",
+    fix="Measure acceptance by context length on the engine, and serve long prompts without this drafter or with one "
+    "trained longer.",
     seen="sgl-project/sglang#6783, vllm-project/vllm#48894, deepseek-ai/DeepSpec#59",
 )
 WORKLOAD = Rule(
@@ -90,8 +90,8 @@ WINDOW = Rule(
     code="window.drafter",
     severity="warning",
     title="A drafter with a sliding window",
-    consequence="Flat over long contexts and worse on short ones; engines have ignored the drafter's window and "
-    "taken the target's, or served it causal where it was trained bidirectional.",
+    consequence="Acceptance is flat over long contexts and lower on short ones; engines have ignored the drafter's "
+    "window and taken the target's, or served it causal where it was trained bidirectional.",
     fix="Compare acceptance at short and long contexts on your engine, and check what its version reads.",
     seen="vllm-project/speculators#684",
 )
@@ -185,12 +185,12 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     ours, _ = read_rope(Fields(text, drafter.head.text_path), drafter.head.geometry.head_dim)
     if ours.theta_key is None and theirs.theta != OLD_BASE:
         yield THETA_ABSENT.found(
-            f"no rope_theta; the target's is {theirs.theta:g}" if theirs.theta else "no rope_theta",
+            f"no rope_theta; the target's is {theirs.theta:,.0f}" if theirs.theta else "no rope_theta",
             absent_evidence("drafter", "config.json", "rope_theta"),
         )
     elif ours.theta_key is not None and ours.theta and theirs.theta and ours.theta != theirs.theta:
         yield THETA.found(
-            f"{ours.theta:g} in the drafter, {theirs.theta:g} in the target",
+            f"{ours.theta:,.0f} in the drafter, {theirs.theta:,.0f} in the target",
             drafter.key(ours.theta_key),
             *target_theta(target, theirs),
         )
@@ -207,8 +207,8 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     if ours.partial != theirs.partial and not any(layer.mixer == "mla" for layer in target.arch.layers):
         yield PARTIAL.found(
             f"{ours.partial:g} of the head in the drafter, {theirs.partial:g} in the target",
-            drafter.key("partial_rotary_factor"),
-            target.key("partial_rotary_factor"),
+            partial_key(drafter, text),
+            partial_key(target, target.arch.text),
             # Published block drafters rotate whole heads beside targets that do not, and are accepted well.
             severity="note" if drafter.head.block is not None else None,
         )
@@ -227,6 +227,13 @@ def target_theta(target: Model, rope: Rope) -> list[Evidence]:
 def rope_key(model: Model | HeadModel, text: Mapping[str, Any]) -> Evidence:
     """Where scaling stands, or would."""
     return model.key("rope_parameters" if "rope_parameters" in text else "rope_scaling")
+
+
+def partial_key(model: Model | HeadModel, text: Mapping[str, Any]) -> Evidence:
+    """Where the rotated share stands, or would."""
+    nested = text.get("rope_parameters")
+    inside = isinstance(nested, Mapping) and "partial_rotary_factor" in nested
+    return model.key("rope_parameters.partial_rotary_factor" if inside else "partial_rotary_factor")
 
 
 def scaling(rope: Rope) -> tuple[str, float | None]:
@@ -266,7 +273,8 @@ def check_window(drafter: HeadModel) -> Iterator[Finding]:
     if found is None:
         return
     key, window = found
-    yield WINDOW.found(f"layers of the drafter see {window} tokens", drafter.key(key), engines=WINDOW_REMARKS)
+    tokens = "an unsaid number of" if window is None else window
+    yield WINDOW.found(f"layers of the drafter see {tokens} tokens", drafter.key(key), engines=WINDOW_REMARKS)
     # DFlash2 is made so, and served so.
     usual = drafter.head.mechanism == "dflash2"
     if drafter.head.block is not None and drafter.head.block.causal is False and not usual:

@@ -76,8 +76,8 @@ NOISY_TARGET = Rule(
     severity="note",
     title="A quantized target",
     consequence="Heads are trained on full-precision hidden states as a rule; on a quantized target acceptance is "
-    "somewhat lower (4.55 against 5.22 accepted tokens with 4 and 8 bits in one report). Zero is never "
-    "the precision's fault.",
+    "somewhat lower (4.55 against 5.22 accepted tokens with 4 and 8 bits in one report). An acceptance "
+    "of zero has another cause.",
     fix="Measure acceptance on the target that you serve.",
     seen="Avarok-Cybersecurity/atlas#218, vllm-project/vllm#41789",
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from codraft.core.inspection import Finding, Parameters
+from codraft.core.inspection import Evidence, Finding, Parameters
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule
 
 TOO_LARGE = Rule(
@@ -44,8 +44,8 @@ RECURRENT = Rule(
     code="hybrid.rollback",
     severity="note",
     title="Recurrent layers must be rolled back after every rejection",
-    consequence="Engines without a rollback refuse, or corrupt the state; prefix-cache blocks grow (up to 1648 "
-    "tokens), and speculation may lower prefix hits.",
+    consequence="Engines without a rollback refuse, or corrupt the state; the blocks of the prefix cache grow to "
+    "hundreds of tokens, so that speculation may lower its hit rate.",
     fix="Check that your engine's version supports speculation for this model, and watch the prefix-cache hit rate.",
     seen="vllm-project/vllm#51769, ml-explore/mlx-lm#1446, ml-explore/mlx-lm#1111",
 )
@@ -90,9 +90,16 @@ def check(pair: Pair) -> Iterator[Finding]:
 def check_ratio(drafter: Model, target: Model, ours: Parameters, theirs: Parameters) -> Iterator[Finding]:
     """Parameters read for one token, of both."""
     ratio = ours.active / theirs.active
-    evidence = (drafter.key("num_hidden_layers"), target.key("num_hidden_layers"))
-    if ours.active >= theirs.total:
-        yield TOO_LARGE.found(f"{billions(ours.active)} for a target of {billions(theirs.total)}", *evidence)
+    evidence = tuple(
+        Evidence(side=model.side, file="config.json", key="parameters read for a token", value=count.active)
+        for model, count in ((drafter, ours), (target, theirs))
+    )
+    # All that the target can read, whatever its tokens choose; of a table of its own it reads rows.
+    most = theirs.total - (theirs.embedding if theirs.head else 0)
+    if ours.active >= most:
+        yield TOO_LARGE.found(
+            f"{billions(ours.active)} for a target of {billions(most)}, embeddings left out", *evidence
+        )
     elif ratio >= NEAR:
         yield AS_ACTIVE.found(
             f"{billions(ours.active)} against {billions(theirs.active)} active: {ratio:.2f} of a plain step for each "
@@ -116,7 +123,8 @@ def check_kind(target: Model) -> Iterator[Finding]:
     recurrent = [layer.mixer for layer in layers if layer.mixer in ("linear", "mamba", "conv")]
     if recurrent:
         yield RECURRENT.found(
-            f"{len(recurrent)} of {len(layers)} layers ({', '.join(sorted(set(recurrent)))})", target.key("layer_types")
+            f"{len(recurrent)} of {len(layers)} layers are recurrent ({', '.join(sorted(set(recurrent)))})",
+            target.key("layer_types"),
         )
     windowed = [layer for layer in layers if layer.window]
     if windowed:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from codraft.core.inspection import Finding, Vocabulary
+from codraft.core.inspection import Evidence, Finding, Vocabulary
 from codraft.formats.draftmap import DraftMap, read_draft_map
 from codraft.formats.safetensors import read_values
 from codraft.formats.vocab import special_ids
@@ -64,7 +64,7 @@ UNKNOWN = Rule(
     code="vocab.unknown",
     severity="warning",
     title="The vocabularies could not be compared",
-    consequence="Equal sizes do not make equal tokens.",
+    consequence="Sizes do not tell: an id may mean another string, and then every draft is refused.",
     fix="Put tokenizer.json beside both models.",
 )
 SPECIAL = Rule(
@@ -105,7 +105,7 @@ MAP_ABSOLUTE = Rule(
     severity="error",
     title="The map holds target ids, where engines read offsets",
     consequence="vLLM and SGLang add the draft id to each entry: drafted ids mean other tokens, or are out of range.",
-    fix="Subtract the draft id from each entry (codraft convert writes it so).",
+    fix="Subtract the draft id from each entry.",
 )
 MAP_BROKEN = Rule(
     code="d2t.inconsistent",
@@ -196,9 +196,9 @@ def check_mask(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
 
 def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterator[Finding]:
     """The verdict of the comparison, with the first ids that differ."""
-    evidence = (pair.target.key("vocab_size"), drafter.key("vocab_size"))
+    evidence = tokenizer_evidence(pair.target, drafter, vocabulary)
     shown = "; ".join(
-        f"id {e['id']} is {e['target']!r} for the target, {e['drafter']!r} for the drafter"
+        f"id {e['id']} is {string(e['target'])} for the target, {string(e['drafter'])} for the drafter"
         for e in vocabulary.examples[:3]
     )
     share = "" if vocabulary.affected_share is None else f"; {vocabulary.affected_share:.1%} of the sample's tokens"
@@ -231,7 +231,8 @@ def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterat
             if vocabulary.rows_target != vocabulary.rows_drafter
             else None,
         )
-    if vocabulary.safe_padding is False and vocabulary.num_without_row:
+    same = vocabulary.verdict not in ("different", "permuted")
+    if same and vocabulary.safe_padding is False and vocabulary.num_without_row:
         yield UNSAFE.found(f"{vocabulary.num_without_row} ids lie past the smaller embedding", *evidence)
     if vocabulary.special:
         words = ", ".join(f"{name} {ids['target']} and {ids['drafter']}" for name, ids in vocabulary.special.items())
@@ -240,6 +241,23 @@ def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterat
             *(config_evidence("drafter", drafter.config, f"{name}_token_id", "") for name in vocabulary.special),
             severity="warning" if "eos" in vocabulary.special else "note",
         )
+
+
+def tokenizer_evidence(target: Model, drafter: Model, vocabulary: Vocabulary) -> tuple[Evidence, ...]:
+    """The two tokenizer files with the first id that differs, or the two sizes."""
+    first = next(iter(vocabulary.examples), None)
+    if first is None or vocabulary.file_target is None or vocabulary.file_drafter is None:
+        return target.key("vocab_size"), drafter.key("vocab_size")
+    key = f"id {first['id']}"
+    return (
+        Evidence(side="target", file=vocabulary.file_target, key=key, value=first["target"]),
+        Evidence(side="drafter", file=vocabulary.file_drafter, key=key, value=first["drafter"]),
+    )
+
+
+def string(token: str | None) -> str:
+    """A token's string, or that there is none."""
+    return "absent" if token is None else repr(token)
 
 
 def check_size(target: Model, drafter: HeadModel) -> Iterator[Finding]:
@@ -285,7 +303,7 @@ def check_map(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
         yield INVERSE_ABSENT.found("t2d is not there", absent_evidence("drafter", "*.safetensors", "t2d"))
     if pair.coverage is not None:
         yield COVERAGE.found(
-            f"{pair.coverage:.1%} of the sample's tokens",
+            f"the draft vocabulary has {pair.coverage:.1%} of the sample's tokens",
             evidence,
             severity="warning" if pair.coverage < LOW_COVERAGE else None,
         )

@@ -175,7 +175,7 @@ def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Fin
     ]
     # These have findings of their own, with the reason.
     explained = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
-    missing = [name for name in missing if name not in explained]
+    missing = [as_written(name, drafter) for name in missing if name not in explained]
     if missing:
         yield MISSING.found(
             f"{len(missing)} missing: {listed(missing)}",
@@ -241,6 +241,12 @@ def explained(name: str, found: Shape, wanted: Shape, drafter: HeadModel) -> boo
     width = q.shape[-1] if q is not None and drafter.head.mechanism == "eagle3" else None
     inputs = name.startswith("layers.0.") and len(found) == 2 and found[1] == width != wanted[1]
     return inputs or proven_head_dim(drafter) not in (None, drafter.head.geometry.head_dim)
+
+
+def as_written(name: str, drafter: HeadModel) -> str:
+    """A tensor's name in the way of this file."""
+    midlayer = any("midlayer." in info.name for info in drafter.tensors.values())
+    return name.replace("layers.0.", "midlayer.", 1) if midlayer and name.startswith("layers.0.") else name
 
 
 def stem(name: str) -> str:
