@@ -59,7 +59,8 @@ def complaint(desk: Path, capsys: pytest.CaptureFixture[str]) -> Complaint:
 
 def test_an_unknown_verb_is_answered_with_the_verbs(complaint: Complaint) -> None:
     assert (
-        complaint("acept", "x") == "unknown verb 'acept'; choose one of tune, accept, profile, advise, frontier, "
+        complaint("acept", "x")
+        == "unknown verb 'acept'; choose one of tune, inspect, accept, profile, advise, frontier, "
         "generate, report, or see `codraft --help`"
     )
 
@@ -168,6 +169,7 @@ COMMANDS = {
     **{verb: [verb, "x", *tail] for verb, tail in VERB_TAILS.items()},
     "advise": ["advise", *FIGURES],
     "frontier": ["frontier", *FIGURES],
+    "inspect": ["inspect", "no-such-model"],
     "report": ["report", "x"],
 }
 each_verb = pytest.mark.parametrize("verb", VERB_TAILS)

@@ -68,10 +68,11 @@ FLAGS = {
         "--top-p --top-k --seed --dtype --json"
     ),
     "advise": "--acceptance --timing --batch --context --target --tile --json",
+    "inspect": "--method --engine --depth --tp --context --prompts --full --json",
     "frontier": "--acceptance --timing --batch --context --json",
     "report": "--output --json",
 }
-SHORT = {"-D": ("accept", "generate", "tune", "profile"), "-o": ("tune", "report")}
+SHORT = {"-D": ("accept", "generate", "tune", "profile", "inspect"), "-o": ("tune", "report")}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -110,4 +111,4 @@ def test_python_m_codraft_is_codraft() -> None:
         [sys.executable, "-m", "codraft", "nonsense"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("codraft: unknown verb 'nonsense'; choose one of tune, accept, profile")
+    assert done.stderr.startswith("codraft: unknown verb 'nonsense'; choose one of tune, inspect, accept, profile")

@@ -61,7 +61,8 @@ def inspect(
         codraft inspect path/to/target path/to/head --engine vllm -D 4
         codraft inspect owner/target owner/small-model --method draft_model --prompts prompts.jsonl:64
 
-    The answer goes to stderr; `--json -` writes the record to stdout. Exit code 1 where a finding of severity `error` stands, so that a pipeline can stop there.
+    The answer goes to stderr; `--json -` writes the record to stdout. Exit code 1 where a finding of severity `error`
+    stands, so that a pipeline can stop there.
     """
     from codraft.cli.inspect_tables import print_inspection
     from codraft.core.errors import SpecError
