@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     from codraft.core.errors import CapabilityError, SpecError
 
+    if sys.stderr is None:  # closed by the caller: what people would read goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         return run(list(sys.argv[1:] if argv is None else argv))
     except SpecError as error:

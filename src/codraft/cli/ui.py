@@ -20,8 +20,17 @@ from rich.progress import (
 if TYPE_CHECKING:  # `advise`, `frontier` and `report` show tables without torch
     from codraft.replay.streams import Progress as Report
 
+
+class Screen(Console):
+    """A console whose reader may leave: that is the program's to answer, not the library's."""
+
+    def on_broken_pipe(self) -> None:
+        """Called within the handler of the error."""
+        raise
+
+
 # A file or a pipe has no edge to fold a table at.
-console = Console(
+console = Screen(
     stderr=True,
     highlight=False,
     emoji=False,

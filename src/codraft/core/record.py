@@ -67,8 +67,16 @@ def write_record(record: Record, path: Path) -> None:
 def emit(record: Record, destination: str | None) -> None:
     """Write to `--json PATH` or `-` (stdout); nothing where it was not asked."""
     if destination == "-":
+        if sys.stdout is None:
+            raise SpecError("cannot write the record: stdout is closed; give --json a file")
+        text = dumps(record)
         try:
-            sys.stdout.write(dumps(record))
+            text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            # A terminal of few characters gets the same JSON in escapes.
+            text = escaped(record)
+        try:
+            sys.stdout.write(text)
             sys.stdout.flush()
         except BrokenPipeError:
             raise
@@ -76,6 +84,11 @@ def emit(record: Record, destination: str | None) -> None:
             raise SpecError(write_failure(Path("stdout"), error)) from error
     elif destination is not None:
         write_record(record, Path(destination))
+
+
+def escaped(record: Record) -> str:
+    """A record as JSON text in ASCII."""
+    return json.dumps(to_json(record), indent=2, allow_nan=False) + "\n"
 
 
 def check_destination(destination: str | None) -> None:

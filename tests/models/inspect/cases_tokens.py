@@ -127,7 +127,7 @@ CASES = [
     mapped("an id twice", "eagle3_modelopt", "d2t.inconsistent", "map to a target id that another one has",
            d2t=REPEATED),
     mapped("floats", "eagle3", "d2t.inconsistent", "stored as float32", d2t=OFFSETS.astype(np.float32)),
-    mapped("a map of two dimensions", "eagle3", "d2t.inconsistent", "shape", d2t=OFFSETS.reshape(2, 64)),
+    mapped("a map of two dimensions", "eagle3", "d2t.inconsistent", "no list of ids", d2t=OFFSETS.reshape(2, 64)),
     mapped("t2d marks other ids", "eagle3", "d2t.inconsistent", "ids are in only one of them", t2d=OTHER_MARKS),
     mapped("t2d of another length", "eagle3", "d2t.inconsistent", "t2d has 256 entries", t2d=MARKS[:256]),
     mapped("a map that was never filled", "eagle3_modelopt", "d2t.doubtful", "all zeros", severity="warning",

@@ -19,6 +19,10 @@ SPECULATORS = {
 }
 
 
+# LlamaForCausalLMEagle, EagleLlamaForCausalLM, EagleModel.
+EAGLE_CLASS = re.compile(r"(CausalLM|Model)Eagle|^Eagle", re.IGNORECASE)
+
+
 def detect(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None:
     """The kind of drafter head, None for what is no head: a causal language model, or something unknown."""
     return by_speculators(config) or by_block(config, tensors) or by_eagle(config, tensors) or by_other(config, tensors)
@@ -41,7 +45,7 @@ def by_block(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
     names = architectures(config)
     if projector == "domino":
         return Kind(mechanism="domino", family="specforge", seen=("dflash_config.projector_type", projector))
-    if "DFlash2DraftModel" in names or "selector_rank" in nested or "selector_rank" in config:
+    if "DFlash2DraftModel" in names or nested.get("selector_rank") or config.get("selector_rank"):
         return Kind(mechanism="dflash2", family="zlab", seen=("architectures", names))
     if projector == "dspark":
         rooted = "markov_w1.weight" in tensors or "DFlashDraftModel" in names
@@ -49,7 +53,7 @@ def by_block(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
         return Kind(mechanism="dspark", family=family, seen=("dflash_config.projector_type", projector))
     if "DSparkDraftModel" in names:
         return Kind(mechanism="dspark", family="specforge", seen=("architectures", names))
-    if any("DSpark" in name for name in names) or "markov_rank" in config:
+    if any("DSpark" in name for name in names) or config.get("markov_rank") is not None:
         return Kind(mechanism="dspark", family="deepspec", seen=("architectures", names))
     if nested or any("DFlash" in name for name in names):
         return Kind(mechanism="dflash", family="zlab", seen=("architectures", names))
@@ -71,15 +75,16 @@ def by_eagle(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
     if three is not None or midlayer is not None or nested or "d2t" in tensors:
         seen = ("architectures", names) if three else (midlayer or ("eagle_config" if nested else "d2t"), "present")
         return Kind(mechanism="eagle3", family=eagle_family(names, nested, midlayer), seen=seen)
-    # NVIDIA's Eagle models see; heads do not.
-    named = any("eagle" in name.lower() for name in names) and "vision_config" not in config
-    if named or config.get("model_type") == "eagle":
+    # NVIDIA's Eagle models see, and others carry the word in their names; a head has an fc.
+    named = any(EAGLE_CLASS.search(name) for name in names) and not isinstance(config.get("vision_config"), Mapping)
+    fused = not tensors or any(name.startswith(("fc.", "model.fc.")) for name in tensors)
+    if (named and fused) or config.get("model_type") == "eagle":
         return Kind(mechanism="eagle", family="safeailab", seen=("architectures", names))
     if "fc.weight" in tensors and "layers.0.hidden_norm.weight" in tensors:
         return Kind(mechanism="eagle3", family="modelopt", seen=("layers.0.hidden_norm.weight", "present"))
     if "fc.weight" in tensors and "layers.0.self_attn.q_proj.weight" in tensors:
         return Kind(mechanism="eagle", family="safeailab", seen=("fc.weight", "present"))
-    if "draft_vocab_size" in config and not any(name.startswith("model.") for name in tensors):
+    if config.get("draft_vocab_size") is not None and not any(name.startswith("model.") for name in tensors):
         return Kind(mechanism="eagle3", family="safeailab", seen=("draft_vocab_size", config["draft_vocab_size"]))
     return None
 
@@ -100,7 +105,7 @@ def by_other(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
     lower = [*(name.lower() for name in names), kind.lower()]
     if any("gemma4" in name and "assistant" in name for name in lower):
         return Kind(mechanism="gemma4_assistant", family="native", seen=("architectures", names))
-    if any("medusa" in name for name in lower) or "medusa_num_heads" in config:
+    if any("medusa" in name for name in lower) or config.get("medusa_num_heads") is not None:
         return Kind(mechanism="medusa", family="other", seen=("architectures", names))
     if any("mlpspeculator" in name or name == "mlp_speculator" for name in lower):
         return Kind(mechanism="mlp_speculator", family="other", seen=("architectures", names))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.head import Geometry
 from codraft.formats.heads.read import implied_head_dim
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked, tensor_evidence
+from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked, seen_at, tensor_evidence
 
 RATIO = Rule(
     code="heads.ratio",
@@ -220,7 +220,7 @@ def check_config(model: Model) -> Iterator[Finding]:
         yield DISAGREES.found(
             f"{item.key} is {item.config}, and {item.tensor} shows {item.headers}",
             model.key(item.key),
-            Evidence(side=model.side, file="*.safetensors", key=item.tensor, value=item.headers),
+            seen_at(model.side, "*.safetensors", item.tensor, item.headers),
         )
 
 

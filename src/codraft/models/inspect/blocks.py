@@ -131,7 +131,7 @@ def check_size(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
             f"D = {D}, and a block of {block.size} slots, {how}, drafts {most}",
             asked("depth", D),
             drafter.key(key),
-            fix=f"Ask for D of at most {most}.",
+            fix=f"Ask for D of at most {most}." if most else "A block of one slot drafts nothing: mend block_size.",
         )
     elif most > D:
         yield SHORT.found(
@@ -155,7 +155,9 @@ def check_mask(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
             f"{block.mask_key} is {block.mask_token_id}, and the target's embedding has {rows} rows",
             drafter.key(block.mask_key),
             pair.target.key("vocab_size"),
-            severity="warning" if table is not None and table.shape[0] > block.mask_token_id else None,
+            severity="warning"
+            if table is not None and len(table.shape) == 2 and table.shape[0] > block.mask_token_id
+            else None,
         )
 
 

@@ -184,9 +184,9 @@ def check_embedding(target: Model, drafter: HeadModel) -> Iterator[Finding]:
 
 def differs(target: Model, drafter: HeadModel, ours: TensorInfo, theirs: TensorInfo | None) -> bool:
     """Whether two matrices of one shape hold other numbers; False where they cannot be compared."""
-    if theirs is None or len(ours.shape) != 2 or ours.shape[1] != theirs.shape[1]:
+    if theirs is None or len(ours.shape) != 2 or ours.shape != theirs.shape or not all(ours.shape):
         return False
-    if ours.dtype not in FLOATS or theirs.dtype not in FLOATS or ours.shape[0] != theirs.shape[0]:
+    if ours.dtype not in FLOATS or theirs.dtype not in FLOATS:
         return False
     return not same_rows((target.checkpoint.source, theirs), (drafter.checkpoint.source, ours))
 

@@ -10,7 +10,7 @@ BLOCKS = ("dflash", "dspark", "dflash2", "domino")
 
 def default_outputs(L: int) -> tuple[int, ...]:
     """Layers that an EAGLE-3 head reads where nobody says: outputs of 1, L/2 - 1, L - 4 [EAGLE-3]."""
-    return (1, L // 2 - 1, L - 4)
+    return (min(1, L - 1), max(0, L // 2 - 1), max(0, L - 4))
 
 
 @dataclass(frozen=True, slots=True)

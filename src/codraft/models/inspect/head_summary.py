@@ -1,6 +1,7 @@
 """A drafter's head in the numbers that speculation depends on."""
 
 from codraft.core.inspection import HeadSummary
+from codraft.formats.fields import Fields
 from codraft.formats.heads.head import Head
 from codraft.formats.heads.layout import is_scale
 from codraft.models.inspect.pair import HeadModel
@@ -46,10 +47,10 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
 def cached_numbers(head: Head) -> int:
     """Numbers that a head's layers cache for a token: keys and values, or the latent of MLA with its rotated part."""
     g = head.geometry
-    latent = head.text.get("kv_lora_rank")
-    if isinstance(latent, int) and latent > 0:
-        rotated = head.text.get("qk_rope_head_dim")
-        return g.num_layers * (latent + (rotated if isinstance(rotated, int) else 0))
+    fields = Fields(head.text, head.text_path)
+    latent = fields.size("kv_lora_rank", lowest=0)
+    if latent:
+        return g.num_layers * (latent + (fields.size("qk_rope_head_dim", lowest=0) or 0))
     return 2 * g.num_layers * g.num_kv_heads * g.head_dim
 
 

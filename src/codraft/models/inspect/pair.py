@@ -1,7 +1,7 @@
 """What is inspected, and how a check reports: a `Rule` for what can be wrong, a `Finding` for where it is."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,12 @@ from codraft.models.inspect.workload import Workload
 ENGINES = ("vllm", "sglang", "trtllm")
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 Side = Literal["target", "drafter"]
+# Bounds of what is shown of other people's files.
+LONGEST_NAME = 120
+LONGEST_MESSAGE = 600
+MOST_ITEMS = 16
+MOST_DIMENSIONS = 8
+LARGEST_SHOWN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +46,11 @@ class Rule:
         return Finding(
             code=self.code,
             severity=severity or self.severity,
-            message=one_line(message),
+            message=short(message, LONGEST_MESSAGE),
             evidence=list(evidence),
             consequence=self.consequence,
-            fix=fix or self.fix,
-            engines=dict(engines or {}),
+            fix=self.fix if fix is None else short(fix, LONGEST_MESSAGE),
+            engines={engine: short(words, LONGEST_MESSAGE) for engine, words in (engines or {}).items()},
         )
 
 
@@ -135,26 +141,29 @@ class Pair:
             yield self.drafter
 
 
+def seen_at(side: Literal["target", "drafter", "asked"], file: str, key: str, value: Any = None) -> Evidence:
+    """What was seen; texts of other people's files are cut and made printable."""
+    return Evidence(side=side, file=short(file), key=short(key), value=brief(value))
+
+
 def asked(key: str, value: Any) -> Evidence:
     """A flag of the command as evidence."""
-    return Evidence(side="asked", file="command", key=f"--{key}", value=value)
+    return seen_at("asked", "command", f"--{key}", value)
 
 
 def config_evidence(side: Side, config: Mapping[str, Any], key: str, path: str) -> Evidence:
     """A dotted key of a config, with what stands there."""
-    return Evidence(
-        side=side, file="config.json", key=f"{path}.{key}" if path else key, value=brief(value_at(config, key))
-    )
+    return seen_at(side, "config.json", f"{path}.{key}" if path else key, value_at(config, key))
 
 
 def tensor_evidence(side: Side, info: TensorInfo) -> Evidence:
     """A tensor's name, dtype and shape."""
-    return Evidence(side=side, file=info.file, key=info.name, value=f"{info.dtype} {list(info.shape)}")
+    return seen_at(side, info.file, info.name, f"{info.dtype} {list(info.shape[:MOST_DIMENSIONS])}")
 
 
 def absent_evidence(side: Side, file: str, key: str) -> Evidence:
     """Something that should be there."""
-    return Evidence(side=side, file=file, key=key)
+    return seen_at(side, file, key)
 
 
 def value_at(config: Mapping[str, Any], key: str) -> Any:
@@ -173,26 +182,31 @@ def elsewhere(config: Mapping[str, Any], name: str) -> str:
     return ""
 
 
-def one_line(text: str) -> str:
-    """A text without line breaks and control characters, which names of tensors may hold."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+def short(text: str, limit: int = LONGEST_NAME) -> str:
+    """A text of somebody else's in one line, printable, and no longer than this."""
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
+    return "".join(c if c.isprintable() else "?" for c in " ".join(cut.split()))
 
 
-def brief(value: Any) -> Any:
-    """A value short enough to show, and such that a record can hold it: long lists and texts are cut, no NaN."""
+def brief(value: Any, depth: int = 3) -> Any:
+    """A value short enough to show, and such that any record can hold it: no NaN, no long lists, no deep nesting."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, str) and len(value) > 120:
-        return value[:117] + "..."
+    if isinstance(value, str):
+        return short(value)
+    if isinstance(value, int) and abs(value) > LARGEST_SHOWN:
+        return short(f"{value:.3e}" if abs(value) < 10**300 else "a very large number")
+    if not isinstance(value, list | Mapping):
+        return value
+    if not depth:
+        return "..."
     if isinstance(value, list):
-        return [brief(item) for item in value[:16]] + ([f"... {len(value)} in all"] if len(value) > 16 else [])
-    if isinstance(value, Mapping):
-        long = len(value) > 16 or any(isinstance(item, Mapping | list) and len(item) > 8 for item in value.values())
-        return dict.fromkeys(list(value)[:16], "...") if long else {key: brief(item) for key, item in value.items()}
-    return value
+        more = [f"... {len(value)} in all"] if len(value) > MOST_ITEMS else []
+        return [brief(item, depth - 1) for item in value[:MOST_ITEMS]] + more
+    return {short(str(key)): brief(value[key], depth - 1) for key in list(value)[:MOST_ITEMS]}
 
 
-def listed(names: list[str], most: int = 4) -> str:
+def listed(names: Sequence[str], most: int = 4) -> str:
     """A few names, and how many more there are."""
-    shown = ", ".join(names[:most])
+    shown = ", ".join(short(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

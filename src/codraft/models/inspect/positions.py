@@ -144,7 +144,7 @@ def drafter_positions(drafter: Model | HeadModel) -> int | None:
     if isinstance(drafter, Model):
         return drafter.arch.max_positions
     value = drafter.head.text.get("max_position_embeddings") or drafter.config.get("max_position_embeddings")
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def check_limit(pair: Pair, drafter: Model | HeadModel) -> Iterator[Finding]:

@@ -193,7 +193,7 @@ def matches(module: str, pattern: str) -> bool:
     compared."""
     if pattern.startswith("re:"):
         try:
-            if quick(pattern[3:]):
+            if quick(pattern[3:]) and len(module) <= LONGEST:
                 return re.match(pattern[3:], module) is not None
         except re.error:
             pass
@@ -203,8 +203,8 @@ def matches(module: str, pattern: str) -> bool:
 
 def quick(pattern: str) -> bool:
     """Whether an expression of somebody else's can be tried on a name without care."""
-    wild = len(re.findall(r"(?<!\\)[*+{]", pattern))
-    return len(pattern) <= LONGEST and wild <= MOST_WILD and re.search(r"\)[*+{]", pattern) is None
+    wild = len(re.findall(r"(?<!\\)[*+?{]", pattern))
+    return len(pattern) <= LONGEST and wild <= MOST_WILD and re.search(r"\)[*+?{]", pattern) is None
 
 
 def is_projection(name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from codraft.core.inspection import Evidence, Finding, Parameters
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule
+from codraft.core.inspection import Finding, Parameters
+from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, seen_at
 
 TOO_LARGE = Rule(
     code="size.drafter",
@@ -91,7 +91,7 @@ def check_ratio(drafter: Model, target: Model, ours: Parameters, theirs: Paramet
     """Parameters read for one token, of both."""
     ratio = ours.active / theirs.active
     evidence = tuple(
-        Evidence(side=model.side, file="config.json", key="parameters read for a token", value=count.active)
+        seen_at(model.side, "config.json", "parameters read for a token", count.active)
         for model, count in ((drafter, ours), (target, theirs))
     )
     # All that the target can read, whatever its tokens choose; of a table of its own it reads rows.

@@ -14,6 +14,7 @@ from codraft.models.inspect.pair import (
     Rule,
     absent_evidence,
     config_evidence,
+    seen_at,
     tensor_evidence,
 )
 
@@ -165,6 +166,9 @@ PADDING = 1024
 # Problems of a map that change what drafted ids mean.
 BROKEN = ("dtype", "shape", "length", "range", "duplicates", "t2d")
 LOW_COVERAGE = 0.9
+# Ids that a vocabulary may lack without harm to ordinary text.
+FEW_IDS = 16
+READABLE = ("I64", "U64", "I32", "U32", "I16", "U16", "I8", "U8", "F32")
 # Ids of single bytes, in byte-level vocabularies. Bytes of other scripts are rare by themselves, so that maps made from
 # counts lose many of them.
 BYTES = 256
@@ -220,9 +224,7 @@ def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterat
         counted = f"{vocabulary.num_differing} ids differ ({shown}){share}"
         sizes = f"{vocabulary.rows_target} rows against {vocabulary.rows_drafter}"
         refused = vocabulary.verdict == "padded" and pair.question.engine == "vllm"
-        rare = (
-            vocabulary.num_differing is not None and vocabulary.num_differing < 16 and vocabulary.verdict == "different"
-        )
+        rare = vocabulary.verdict == "different" and (vocabulary.num_differing or 0) < FEW_IDS
         yield rule.found(
             sizes if vocabulary.verdict == "padded" else counted,
             *evidence,
@@ -233,7 +235,13 @@ def check_external(pair: Pair, drafter: Model, vocabulary: Vocabulary) -> Iterat
         )
     same = vocabulary.verdict not in ("different", "permuted")
     if same and vocabulary.safe_padding is False and vocabulary.num_without_row:
-        yield UNSAFE.found(f"{vocabulary.num_without_row} ids lie past the smaller embedding", *evidence)
+        # A family may share a tokenizer with a marker for images that its text-only members have no row for.
+        few = vocabulary.num_without_row < FEW_IDS
+        yield UNSAFE.found(
+            f"{vocabulary.num_without_row} ids lie past the smaller embedding",
+            *evidence,
+            severity="warning" if few else None,
+        )
     if vocabulary.special:
         words = ", ".join(f"{name} {ids['target']} and {ids['drafter']}" for name, ids in vocabulary.special.items())
         yield SPECIAL.found(
@@ -250,8 +258,8 @@ def tokenizer_evidence(target: Model, drafter: Model, vocabulary: Vocabulary) ->
         return target.key("vocab_size"), drafter.key("vocab_size")
     key = f"id {first['id']}"
     return (
-        Evidence(side="target", file=vocabulary.file_target, key=key, value=first["target"]),
-        Evidence(side="drafter", file=vocabulary.file_drafter, key=key, value=first["drafter"]),
+        seen_at("target", vocabulary.file_target, key, first["target"]),
+        seen_at("drafter", vocabulary.file_drafter, key, first["drafter"]),
     )
 
 
@@ -286,6 +294,8 @@ def check_map(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
         return
     found = draft_map(drafter, pair.target.arch.vocab_size)
     evidence = tensor_evidence("drafter", d2t)
+    if found is None and d2t.num_elements > MOST_IDS:
+        return
     if found is None:
         yield MAP_BROKEN.found(f"d2t is {d2t.dtype} {list(d2t.shape)}, no list of ids", evidence)
         return
@@ -330,9 +340,9 @@ def check_kept(target: Model, drafter: HeadModel, found: DraftMap) -> Iterator[F
 def draft_map(drafter: HeadModel, vocab_size: int) -> DraftMap | None:
     """The map of a head, None where its tensor is no list of ids that can be read."""
     d2t, t2d = drafter.tensors.get("d2t"), drafter.tensors.get("t2d")
-    if d2t is None or d2t.num_elements > MOST_IDS or d2t.dtype not in ("I64", "I32", "U32", "I16", "U8", "I8", "F32"):
+    if d2t is None or len(d2t.shape) != 1 or d2t.num_elements > MOST_IDS or d2t.dtype not in READABLE:
         return None
     source = drafter.checkpoint.source
-    marks = None if t2d is None or t2d.num_elements > MOST_IDS else read_values(source, t2d)
-    values = read_values(source, d2t).reshape(d2t.shape)
+    marks = None if t2d is None or len(t2d.shape) != 1 or t2d.num_elements > MOST_IDS else read_values(source, t2d)
+    values = read_values(source, d2t)
     return read_draft_map(values, marks, vocab_size, drafter.head.draft_vocab_size)

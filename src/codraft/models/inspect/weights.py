@@ -143,7 +143,8 @@ def check_files(model: Model | HeadModel) -> Iterator[Finding]:
     index = point.index
     if index is None:
         return
-    if index.absent_files and point.tensors:
+    # With nothing but the index somebody may have fetched the small files only.
+    if index.absent_files and (point.tensors or index.unlisted_files):
         yield ABSENT_FILE.found(
             f"{listed(index.absent_files)} of the {side}",
             *(absent_evidence(side, index.file, name) for name in index.absent_files[:4]),
@@ -238,7 +239,7 @@ def explained(name: str, found: Shape, wanted: Shape, drafter: HeadModel) -> boo
     if ".self_attn." not in name:
         return False
     q = drafter.tensors.get("layers.0.self_attn.q_proj.weight")
-    width = q.shape[-1] if q is not None and drafter.head.mechanism == "eagle3" else None
+    width = q.shape[1] if q is not None and len(q.shape) == 2 and drafter.head.mechanism == "eagle3" else None
     inputs = name.startswith("layers.0.") and len(found) == 2 and found[1] == width != wanted[1]
     return inputs or proven_head_dim(drafter) not in (None, drafter.head.geometry.head_dim)
 
