@@ -192,7 +192,7 @@ def test_a_json_destination_without_permission_is_refused_before_any_work(
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     sentence = complaint(*command, "--json", "new/record.json")
     assert sentence == "cannot write new/record.json: no write permission there; choose another place"
 

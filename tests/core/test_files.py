@@ -3,7 +3,10 @@
 import errno
 import json
 import os
+import socket
+import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +20,7 @@ from codraft.core.files import (
     atomic_write,
     check_writable,
     missing_ancestor,
+    open_file,
     read_jsonl,
     sha256_file,
     sha256_text,
@@ -35,6 +39,24 @@ def failing(code: int) -> Any:
         raise OSError(code, os.strerror(code))
 
     return fail
+
+
+def written(path: Path, text: str = "x") -> None:
+    """Write a text."""
+    with atomic_write(path) as handle:
+        handle.write(text)
+
+
+@pytest.fixture
+def only_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing outside the test's folder can be replaced, whatever is wrong."""
+    real = os.replace
+
+    def guarded(source: Any, goal: Any) -> None:
+        assert Path(goal).resolve().is_relative_to(tmp_path), f"{goal} would be replaced"
+        real(source, goal)
+
+    monkeypatch.setattr(os, "replace", guarded)
 
 
 def test_a_written_file_holds_the_text_under_its_name_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -110,13 +132,13 @@ def test_checking_a_destination_creates_nothing(tmp_path: Path) -> None:
 def test_checking_leaves_a_folder_that_somebody_has_begun_to_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = tempfile.TemporaryFile
+    real = tempfile.NamedTemporaryFile
 
     def meanwhile(*args: Any, **more: Any) -> Any:
         (tmp_path / "new" / "theirs").write_text("x")
         return real(*args, **more)
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", meanwhile)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", meanwhile)
     check_writable(tmp_path / "new" / "deep" / "a.json")
     assert names(tmp_path / "new") == ["theirs"]
 
@@ -150,10 +172,146 @@ def test_a_name_too_long_for_a_file_is_refused_in_one_sentence(tmp_path: Path) -
 def test_a_destination_without_permission_is_refused_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "TemporaryFile", failing(errno.EACCES))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", failing(errno.EACCES))
     with pytest.raises(SpecError, match="no write permission there"):
         check_writable(tmp_path / "new" / "a.json")
     assert names(tmp_path) == []
+
+
+def test_the_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:
+    """The temporary file beside it must not need a longer one."""
+    longest = tmp_path / ("\U0001f600" * 63 + "abc")
+    check_writable(longest)
+    with atomic_write(longest) as handle:
+        handle.write("x")
+    assert names(tmp_path) == [longest.name]
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path, only_inside: None) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "old.json").write_text("old")
+    (tmp_path / "near").symlink_to("old.json")
+    (tmp_path / "far").symlink_to("near")
+    (tmp_path / "there" / "fresh").symlink_to("../new/a.json")
+    for link, goal in (("far", "old.json"), ("there/fresh", "new/a.json")):
+        check_writable(tmp_path / link)
+        with atomic_write(tmp_path / link) as handle:
+            handle.write(link)
+        assert (tmp_path / goal).read_text() == link
+    assert [name for name in names(tmp_path) if (tmp_path / name).is_symlink()] == ["far", "near"]
+    assert (tmp_path / "there" / "fresh").is_symlink()
+    assert not (tmp_path / "old.json").is_symlink()
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path, only_inside: None) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for write in (check_writable, written):
+        with pytest.raises(SpecError, match=os.strerror(errno.ELOOP)):
+            write(tmp_path / "a")
+    assert names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_the_reader_of_a_pipe_gets_the_text_and_the_pipe_stays(tmp_path: Path, only_inside: None, link: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to("pipe")
+    path = tmp_path / "link" if link else pipe
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    check_writable(path)
+    written(path, "\u00fc" * 100_000)
+    reader.join(10)
+    assert found == ["\u00fc".encode() * 100_000]
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["link", "pipe"]
+
+
+def test_checking_a_pipe_does_not_end_it_for_its_reader(tmp_path: Path, only_inside: None) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(tmp_path / "pipe")
+    written(tmp_path / "pipe")
+    assert os.read(reader, 10) == b"x"
+    os.close(reader)
+
+
+def test_a_pipe_gets_nothing_of_a_text_that_failed(tmp_path: Path, only_inside: None) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / "pipe") as handle:
+        handle.write("x")
+        raise RuntimeError("stop")
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+
+
+def test_a_device_is_written_into_and_stays(only_inside: None) -> None:
+    """A terminal of our own stands for all character devices."""
+    ours, theirs = os.openpty()
+    path = Path(os.ttyname(theirs))
+    check_writable(path)
+    written(path)
+    assert os.read(ours, 10) == b"x"
+    assert stat.S_ISCHR(path.stat().st_mode)
+    os.close(theirs)
+    os.close(ours)
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
+def test_an_open_file_is_written_from_where_it_stands(tmp_path: Path, only_inside: None, name: str) -> None:
+    """`{ echo before; codraft ... --json /dev/fd/N; echo after; } > log` keeps all three."""
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        log.write(b"before ")
+        (tmp_path / "link").symlink_to(f"/dev/fd/{log.fileno()}")
+        path = tmp_path / "link" if name == "link" else Path(name.format(log.fileno()))
+        check_writable(path)
+        written(path)
+        log.write(b" after")
+    assert (tmp_path / "log").read_bytes() == b"before x after"
+
+
+def test_an_open_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, only_inside: None) -> None:
+    (tmp_path / "a").write_text("old")
+    with (tmp_path / "a").open("rb") as handle:
+        path = Path(f"/dev/fd/{handle.fileno()}")
+        with pytest.raises(SpecError, match=os.strerror(errno.EBADF)):
+            check_writable(path)
+    with pytest.raises(SpecError, match=os.strerror(errno.EBADF)):
+        check_writable(path)
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_reader_that_has_gone_is_a_broken_pipe_as_on_stdout(only_inside: None) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        written(Path(f"/dev/fd/{writer}"))
+    os.close(writer)
+
+
+def test_standard_output_is_one_of_the_open_files() -> None:
+    assert [open_file(Path(f"/dev/{name}")) for name in ("stdout", "stderr", "null", "fd/7", "fd/x")] == [
+        1, 2, None, 7, None,
+    ]  # fmt: skip
+
+
+def test_a_folder_or_a_socket_is_refused_whichever_way_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_inside: None
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        Path("folder").mkdir()
+        for kind in ("socket", "folder"):
+            Path(f"to-{kind}").symlink_to(kind)
+            for path in (Path(kind), Path(f"to-{kind}")):
+                for write in (check_writable, written):
+                    with pytest.raises(SpecError, match=rf"^cannot write {path}: it is a {kind}; name a file$"):
+                        write(path)
+    assert stat.S_ISSOCK(Path("socket").stat().st_mode)
 
 
 def test_the_missing_ancestor_is_the_topmost_folder_that_does_not_exist(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from codraft.core.errors import SpecError
+from codraft.formats import checkpoint as module
 from codraft.formats.checkpoint import open_checkpoint
 
 from tests.checkpoints import Layout, llama_tensors, write_checkpoint, write_index, write_safetensors, write_tokenizer
@@ -76,6 +77,49 @@ def test_an_index_alone_says_that_every_shard_is_absent(tmp_path: Path) -> None:
     assert found.index is not None
     assert len(found.index.absent_files) == 2
     assert found.index.absent_tensors == []
+
+
+def test_an_index_without_its_shards_is_not_rescued_by_files_beside(tmp_path: Path) -> None:
+    """Engines read what the index names, or stop."""
+    folder = write_checkpoint(tmp_path, CONFIG, TENSORS)
+    write_index(folder, dict.fromkeys(TENSORS, "model-00001-of-00001.safetensors"), 0)
+    found = open_checkpoint(str(folder))
+    assert found.index is not None
+    assert (found.tensors, found.files, found.index.absent_files) == ({}, [], ["model-00001-of-00001.safetensors"])
+    assert found.index.unlisted_files == ["model.safetensors"]
+    assert found.unlisted.keys() == TENSORS.keys()
+
+
+def test_a_weight_file_without_tensors_is_not_the_same_as_none(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, CONFIG, {})
+    found = open_checkpoint(str(folder))
+    assert (found.tensors, found.files, found.index) == ({}, ["model.safetensors"], None)
+    (folder / "model.safetensors").unlink()
+    assert open_checkpoint(str(folder)).files == []
+
+
+def test_the_files_are_those_whose_tensors_count(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, CONFIG, TENSORS, shards=2, extra_files={"mtp.safetensors": W})
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert open_checkpoint(str(folder)).files == shards
+    (folder / shards[0]).unlink()
+    assert open_checkpoint(str(folder)).files == shards[1:]
+
+
+def test_a_checkpoint_of_more_tensors_than_any_model_has_is_refused_at_the_file_where_they_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts: dict[str, Layout] = {f"w{k:02}": ("F32", (0,)) for k in range(12)}
+    folder = write_checkpoint(tmp_path / "m", CONFIG, layouts, shards=3)
+    monkeypatch.setattr(module, "MAX_TENSORS", 12)
+    assert len(open_checkpoint(str(folder)).tensors) == 12
+    monkeypatch.setattr(module, "MAX_TENSORS", 7)
+    assert "/m has more than 7 tensors up to 'model-00002-of-00003.safetensors'; check that it is one" in refusal(
+        folder
+    )
+    monkeypatch.setattr(module, "MAX_TENSORS", 12)
+    monkeypatch.setattr(module, "MAX_HEADERS_BYTES", 300)
+    assert "/m has more than 300 bytes of headers up to 'model-00001-of-00003.safetensors'" in refusal(folder)
 
 
 def test_a_config_without_weights_is_a_checkpoint_without_tensors(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class LocalHub:
     address: str
     cache: Path
     repos: dict[str, dict[str, str]] = field(default_factory=dict)
+    more: dict[str, str] = field(default_factory=dict)
 
     def fetch(self, *calls: tuple[str, dict[str, str] | None], address: str | None = None) -> list[tuple[str, str]]:
         """(kind, folder or sentence) of each fetch, all in one fresh process."""
@@ -119,6 +120,7 @@ class LocalHub:
             "HF_ENDPOINT": address or self.address,
             "HF_HOME": str(self.cache),
             "NO_PROXY": "127.0.0.1",
+            **self.more,
         }
         done = subprocess.run(
             [sys.executable, "-c", FETCH],
@@ -178,6 +180,15 @@ def test_what_cannot_be_fetched_is_one_sentence_that_says_why(hub: LocalHub) -> 
     for (_, sentence), start in zip(answers, expected, strict=True):
         assert sentence.startswith(start)
         assert "\n" not in sentence
+
+
+def test_a_setting_that_keeps_the_hubs_client_from_starting_is_named(
+    hub: LocalHub,
+) -> None:
+    hub.more["HF_HUB_ETAG_TIMEOUT"] = "1.5"
+    ((kind, sentence),) = hub.fetch(("o/good", None))
+    assert kind == "SpecError"
+    assert sentence.endswith("'1.5'); mend or unset the environment variable HF_HUB_ETAG_TIMEOUT")
 
 
 def test_a_hub_that_is_down_is_one_sentence_with_what_to_do(hub: LocalHub) -> None:

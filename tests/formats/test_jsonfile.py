@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from codraft.core.errors import SpecError
-from codraft.formats.jsonfile import read_json, read_weight_map
+from codraft.formats import jsonfile
+from codraft.formats.jsonfile import plain, printable, read_json, read_weight_map
 from codraft.formats.source import FolderSource
 
 
@@ -94,3 +95,44 @@ def test_an_index_without_a_table_of_files_is_refused(tmp_path: Path, content: s
 def test_a_shard_in_a_subfolder_is_a_name_like_any_other(tmp_path: Path) -> None:
     source = source_of(tmp_path, '{"weight_map": {"w": "sub/a.safetensors"}}', "model.safetensors.index.json")
     assert read_weight_map(source) == {"w": "sub/a.safetensors"}
+
+
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('[{"a":', "}]")])
+def test_64_levels_are_read_and_one_more_is_refused(tmp_path: Path, opening: str, closing: str) -> None:
+    """Later code may call itself once a level."""
+    levels = len(closing)
+    for depth, deeper in ((63 // levels, 0), (64 // levels, levels)):
+        content = '{"a":' + opening * depth + "1" + closing * depth + "}"
+        source = source_of(tmp_path, content)
+        if depth * levels + 1 <= 64:
+            assert read_json(source, "config.json"), deeper
+        else:
+            with pytest.raises(SpecError, match=r"^m/config.json is nested more than 64 levels deep; mend it or fetch"):
+                read_json(source, "config.json")
+
+
+def test_an_index_of_more_tensors_than_any_model_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonfile, "MAX_TENSORS", 2)
+    name = "model.safetensors.index.json"
+    source = source_of(tmp_path, '{"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}', name)
+    assert len(read_weight_map(source)) == 2
+    source = source_of(
+        tmp_path, '{"weight_map": {"a": "x.safetensors", "b": "x.safetensors", "c": "x.safetensors"}}', name
+    )
+    with pytest.raises(SpecError, match=r"^m/model.safetensors.index.json names more than 2 tensors; check that"):
+        read_weight_map(source)
+
+
+@pytest.mark.parametrize(("key", "file"), [("k" * 4097, "x.safetensors"), ("k", "x" * 4096 + ".safetensors")])
+def test_names_in_an_index_have_bounds(tmp_path: Path, key: str, file: str) -> None:
+    name = "model.safetensors.index.json"
+    with pytest.raises(SpecError, match=r"^m/model.safetensors.index.json names '[kx]{100}\.\.\.', ") as caught:
+        read_weight_map(source_of(tmp_path, '{"weight_map": {"%s": "%s"}}' % (key, file), name))
+    assert len(str(caught.value)) < 300
+
+
+def test_foreign_words_are_shown_on_one_line_cut_and_escaped() -> None:
+    assert printable("a\nb\x1b[31m\udcff" + "x" * 300) == "a b\\x1b[31m\\udcff" + "x" * 191
+    assert (plain("dir/ü b.bin"), plain("a\nb"), plain("\udcff")) == ("dir/ü b.bin", "'a\\nb'", "'\\udcff'")

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from codraft.core.errors import SpecError
+from codraft.formats import safetensors as module
 from codraft.formats.safetensors import DTYPE_BITS, TensorInfo, read_header, read_values
 from codraft.formats.source import FolderSource
 
@@ -201,7 +202,10 @@ def test_a_wrong_header_is_refused_in_one_sentence_and_a_right_one_tiles_its_fil
         ({"w": entry(shape="ab")}, 8, "the shape of tensor 'w' is not a list"),
         ({"w": entry(shape=[2**62, 2])}, 8, "tensor 'w' has 2^63 elements or more"),
         ({"w": entry(shape=[2**64, 0])}, 8, "the shape of tensor 'w' holds something else than sizes"),
-        ({"w": entry(shape=[10**9] * 500_000)}, 8, "tensor 'w' has 2^63 elements or more"),
+        ({"w": entry(shape=[10**9] * 32)}, 8, "tensor 'w' has 2^63 elements or more"),
+        ({"w": entry(shape=[1] * 33)}, 8, "tensor 'w' has 33 dimensions, and 32 are the most"),
+        ({"w": entry(shape=[10**9] * 500_000)}, 8, "tensor 'w' has 500000 dimensions, and 32 are the most"),
+        ({"w" * 4097: entry()}, 8, "...' has a name of 4097 characters, and 4096 are the most"),
         ({"w": entry(offsets=[8, 0])}, 8, "the data_offsets of tensor 'w' are not two ascending positions"),
         ({"w": entry(offsets=[0, 8.0])}, 8, "the data_offsets of tensor 'w' are not two ascending positions"),
         ({"w": entry(offsets=[False, 8])}, 8, "the data_offsets of tensor 'w' are not two ascending positions"),
@@ -235,6 +239,29 @@ def test_a_file_without_tensors_and_one_with_unknown_extras_are_read() -> None:
     assert read_header(MemorySource(file_of({})), FILE) == ({}, {})
     tensors, _ = read_header(MemorySource(file_of({"w": {**entry(), "extra": 1}}, b"\0" * 8)), FILE)
     assert tensors == {"w": TensorInfo("w", "F32", (2,), FILE, tensors["w"].start, tensors["w"].start + 8)}
+
+
+def test_names_and_shapes_up_to_their_bounds_are_read() -> None:
+    name = "w" * 4096
+    tensors, _ = read_header(MemorySource(file_of({name: entry(shape=[1] * 31 + [2])}, b"\0" * 8)), FILE)
+    assert tensors[name].num_elements == 2
+
+
+@pytest.mark.parametrize("spelled", [b'"data_offsets"', b'"data_\\u006fffsets"'])
+def test_a_header_of_more_tensors_than_any_model_has_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, spelled: bytes
+) -> None:
+    one = b'{"dtype": "F32", "shape": [0, 1, 1, 1, 1], ' + spelled + b": [0, 0]}"
+
+    def header(count: int) -> bytes:
+        return b"{" + b", ".join(b'"%d": %s' % (i, one) for i in range(count)) + b"}"
+
+    monkeypatch.setattr(module, "MAX_TENSORS", 50)
+    assert len(read_header(MemorySource(file_of(header(50))), FILE)[0]) == 50
+    monkeypatch.setattr(module, "parse_object", lambda *_: pytest.fail("parsed"))
+    assert outcome(MemorySource(file_of(header(52)))) == (
+        "the header of m/model.safetensors has more than 50 tensors; check that it is the right file"
+    )
 
 
 @pytest.mark.parametrize("claimed", [100_000_001, 2**40, 2**64 - 1])

@@ -181,6 +181,76 @@ def test_a_file_that_shrank_or_went_away_is_one_sentence(tmp_path: Path) -> None
         source.read("a.bin")
 
 
+def test_links_that_lead_nowhere_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for folder in (tmp_path, tmp_path / "sub"):
+        (folder / "a.bin").write_bytes(b"a")
+        (folder / "dead").symlink_to("nothing")
+        (folder / "loop").symlink_to("loop")
+        (folder / "through").symlink_to("a.bin/x")
+        (folder / "long").symlink_to("x" * 300)
+        (folder / "alive").symlink_to("a.bin")
+    assert open_source(str(tmp_path)).sizes() == {"a.bin": 1, "alive": 1, "sub/a.bin": 1, "sub/alive": 1}
+
+
+@pytest.mark.parametrize("end", ["safetensors", "bin", "pt", "tiktoken", "safetensors.index.json"])
+def test_a_file_that_counts_and_whose_name_fits_no_record_is_refused(tmp_path: Path, end: str) -> None:
+    (tmp_path / os.fsdecode(b"\xff." + end.encode())).write_bytes(b"")
+    with pytest.raises(SpecError) as caught:
+        FolderSource(tmp_path, "m")
+    assert str(caught.value) == (
+        f"model m has a file '\\udcff.{end}', whose name is not UTF-8 text and fits no record; rename it"
+    )
+
+
+def test_other_files_whose_names_fit_no_record_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff")).mkdir()
+    for name in (b"\xff.txt", b"\xff.json", b"\xff/a.safetensors", b"a.bin"):
+        (tmp_path / os.fsdecode(name)).write_bytes(b"")
+    assert FolderSource(tmp_path, "m").sizes() == {"a.bin": 0}
+    (tmp_path / os.fsdecode(b"\xff.safetensors")).write_bytes(b"")
+    (tmp_path / "b.safetensors").write_bytes(b"")
+    assert open_source(str(tmp_path / "b.safetensors")).sizes() == {"a.bin": 0, "b.safetensors": 0}, "asked alone"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a\n.bin").write_bytes(b"12345678")
+    source = FolderSource(tmp_path, "m")
+    (tmp_path / "a\n.bin").unlink()
+    os.mkfifo(tmp_path / "a\n.bin")
+    with pytest.raises(SpecError, match=r"a\\n.bin' is no longer a regular file; check the file$"):
+        source.read("a\n.bin")
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(SpecError, match=r"^the model's name is empty; name a folder"):
+        open_source("")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (
+            "HF_HUB_ETAG_TIMEOUT",
+            "abc",
+            "with base 10: 'abc'); mend or unset the environment variable HF_HUB_ETAG_TIMEOUT",
+        ),
+        (
+            "HF_HUB_DOWNLOAD_TIMEOUT",
+            "",
+            "with base 10: ''); mend or unset the environment variable HF_HUB_DOWNLOAD_TIM",
+        ),
+        ("HF_ENDPOINT", "http://[", "mend or unset the environment variable"),
+    ],
+)
+def test_a_setting_that_keeps_the_hubs_client_from_starting_is_named(
+    hub: ServedHub, tmp_path: Path, name: str, value: str, words: str
+) -> None:
+    (answer,) = ask(hub, tmp_path, "o/good", **{name: value})
+    assert words in answer["error"]
+    assert "\n" not in answer["error"]
+
+
 def test_a_file_of_another_kind_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     with pytest.raises(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from codraft.core.errors import SpecError
 from codraft.core.inspection import Vocabulary
+from codraft.formats import jsonfile
 from codraft.formats import vocab as module
 from codraft.formats.sample import sample_ids
 from codraft.formats.vocab import (
@@ -320,7 +321,7 @@ def test_a_git_lfs_pointer_is_not_a_vocabulary_and_two_of_them_are_not_equal() -
 
 
 def test_a_file_too_large_for_a_tokenizer_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 10)
+    monkeypatch.setattr(jsonfile, "TOKENIZER_LIMIT_BYTES", 10)
     source = Files(tokenizer__json=b" " * 11)
     with pytest.raises(SpecError, match="11 bytes, and at most 10 are read"):
         source_vocab(source)

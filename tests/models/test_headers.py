@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from codraft.models.parameters import count_parameters
 from codraft.models.reader import read_architecture
 
 from tests.models.small import LLAMA, MOE, llama_tensors, tensors
@@ -96,3 +97,42 @@ def test_headers_settle_a_tie_that_nothing_names() -> None:
     assert (arch.tied, arch.disagreements) == (True, [])
     gemma = read_architecture({**LLAMA, "model_type": "gemma", "head_dim": 8}, llama_tensors())
     assert (gemma.tied, gemma.disagreements) == (True, [])
+
+
+def test_a_few_rows_more_than_the_vocabulary_are_padding() -> None:
+    assert read_architecture({**LLAMA, "vocab_size": 92}, llama_tensors()).disagreements == []
+
+
+@pytest.mark.parametrize("outer", [True, False])
+def test_a_tie_that_either_level_states_is_no_contradiction(outer: bool) -> None:
+    config = {"tie_word_embeddings": outer, "text_config": {**LLAMA, "tie_word_embeddings": not outer}}
+    arch = read_architecture(config, llama_tensors(lm_head=None))
+    assert (arch.tied, arch.disagreements) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"qformer.embeddings.word_embeddings.weight": (30523, 768)},
+        {f"model.protein_encoder.encoder.layer.{i}.attention.self.query.weight": (32, 32) for i in range(33)},
+    ],
+)
+def test_towers_prove_nothing_of_the_language_model(foreign: dict[str, tuple[int, ...]]) -> None:
+    assert read_architecture(LLAMA, tensors(foreign) | llama_tensors()).disagreements == []
+
+
+def test_a_family_that_runs_its_layers_several_times_has_as_many_as_its_config_says() -> None:
+    arch = read_architecture({**LLAMA, "model_type": "hrm_text"}, llama_tensors(layers=2))
+    assert (len(arch.layers), arch.disagreements) == (6, [])
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "1234567", "\u0663"])
+def test_a_number_that_no_layer_and_no_expert_has_is_none(digits: str) -> None:
+    odd = {
+        f"model.layers.{digits}.mlp.up_proj.weight": (96, 64),
+        f"model.layers.0.mlp.experts.{digits}.up_proj.weight": (32, 64),
+    }
+    found = llama_tensors() | tensors(odd)
+    arch = read_architecture(MOE, found)
+    assert (len(arch.layers), arch.disagreements) == (6, [])
+    assert count_parameters(arch, found) is not None

@@ -40,7 +40,7 @@ ALTERNATE = ["sliding_attention", "full_attention"] * 3
 # What a family needs beside, or switches that change its layers; a name with `+` is a variant of the family before it.
 FAMILIES: dict[str, dict[str, Any]] = {
     "afmoe": {}, "apertus": {}, "arcee": {}, "aria_text": {}, "bamba": {"attn_layer_indices": [2, 5]}, "biogpt": {},
-    "bitnet": {}, "bloom": {}, "codegen": {}, "cohere": {}, "cohere+norms": {"use_qk_norm": True}, "cohere2": {},
+    "bitnet": {}, "bloom": {}, "codegen": {}, "ctrl": {"dff": 136}, "cohere": {}, "cohere+norms": {"use_qk_norm": True}, "cohere2": {},
     "cohere2_moe": {}, "cwm": {}, "deepseek_v2": {}, "deepseek_v3": {}, "deepseek_v3+plain": {"q_lora_rank": None},
     "deepseek_v32": {}, "deepseek_v4": {}, "dots1": {}, "ernie4_5": {}, "ernie4_5_moe": {}, "exaone4": {},
     "exaone_moe": {}, "falcon": {}, "falcon+new": {"new_decoder_architecture": True, "num_kv_heads": 2},
@@ -67,7 +67,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "nemotron_h+latent": {
         "moe_latent_size": 16, "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
     },
-    "olmo": {}, "olmo2": {}, "olmo3": {}, "olmo_hybrid": {}, "olmoe": {}, "openai-gpt": {}, "opt": {}, "persimmon": {},
+    "olmo": {}, "olmo2": {}, "olmo3": {}, "olmo_hybrid": {}, "olmoe": {}, "openai-gpt": {}, "opt": {},
+    "opt+narrow": {"word_embed_proj_dim": 32, "do_layer_norm_before": False}, "persimmon": {},
     "phi": {}, "phi3": {}, "phimoe": {}, "qwen2": {}, "qwen2_moe": {}, "qwen3": {},
     "qwen2+window": {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 16}, "qwen3_5_text": {},
     "qwen3_5_moe_text": {}, "qwen3_moe": {}, "qwen3_moe+dense": {"mlp_only_layers": [1], "decoder_sparse_step": 2},

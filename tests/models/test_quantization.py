@@ -54,5 +54,15 @@ def test_a_rotated_basis_is_seen(quantization: dict[str, Any], rotated: bool) ->
     assert found.rotated is rotated
 
 
+def test_a_very_long_list_is_cut_and_foreign_words_are_printable() -> None:
+    quantization = {"quant_method": "\x1b[31m" + "x" * 500, "ignore": [f"m.{i}" for i in range(100_000)]}
+    arch = read_architecture({**LLAMA, "quantization_config": quantization})
+    found = arch.quantization
+    assert found is not None
+    assert (len(found.ignored), found.left_out) == (4096, 95_904)
+    assert "of 100,000 modules that are not quantised the first 4,096 are kept" in arch.assumed
+    assert (len(found.method), found.method[:6]) == (80, "?[31mx")
+
+
 def test_a_model_without_a_word_of_quantisation_has_none() -> None:
     assert read_architecture({**LLAMA, "partial_rotary_factor": 0.5}).quantization is None

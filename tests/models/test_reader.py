@@ -124,11 +124,16 @@ def test_a_familys_own_width_is_taken_before_the_quotient() -> None:
         ({**LLAMA, "tie_word_embeddings": True}, True),
         ({**LLAMA, "model_type": "gemma"}, True),
         ({"tie_word_embeddings": True, "text_config": LLAMA}, True),
-        ({"tie_word_embeddings": True, "text_config": {**LLAMA, "tie_word_embeddings": False}}, False),
+        ({"tie_word_embeddings": True, "text_config": {**LLAMA, "tie_word_embeddings": False}}, True),
+        ({"tie_word_embeddings": False, "text_config": {**LLAMA, "tie_word_embeddings": True}}, False),
+        (
+            {"thinker_config": {"tie_word_embeddings": True, "text_config": {**LLAMA, "tie_word_embeddings": False}}},
+            True,
+        ),
         ({"text_config": {**LLAMA, "model_type": "gemma3_text"}}, True),
     ],
 )
-def test_embeddings_are_tied_where_the_nearest_word_says_so(config: dict[str, Any], tied: bool) -> None:
+def test_embeddings_are_tied_where_the_outermost_word_says_so(config: dict[str, Any], tied: bool) -> None:
     assert read_architecture(config).tied is tied
 
 
@@ -199,6 +204,24 @@ def test_what_cannot_be_is_refused_in_one_sentence(config: Any, words: str) -> N
 def test_a_family_that_is_not_known_is_taken_for_llamas_and_says_so() -> None:
     arch = read_architecture({**LLAMA, "model_type": "brandnew", "head_dim": 8})
     assert arch.assumed == ["model_type 'brandnew' is not known here; its layers are taken to be built like Llama's"]
+
+
+def test_foreign_texts_are_short_and_printable() -> None:
+    bad = "\x1b[2J\u202e" + "x" * 500
+    config = {**LLAMA, "model_type": bad, "architectures": [bad] * 100, "rope_scaling": {"type": bad, "factor": 2}}
+    arch = read_architecture(config)
+    assert arch.rope is not None
+    assert len(arch.architectures) == 16
+    for text in (arch.model_type, arch.architectures[0], arch.rope.kind):
+        assert (len(text), text.isprintable()) == (80, True)
+    assert all(sentence.isprintable() for sentence in arch.assumed)
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert read_architecture({**LLAMA, "max_position_embeddings": 131072.0}).max_positions == 131072
+    assert read_architecture({**LLAMA, "model_type": "mpt", "intermediate_size": None, "expansion_ratio": 1.5}).layers[
+        0
+    ].width == 96
 
 
 def slots(config: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

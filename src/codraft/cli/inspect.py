@@ -65,11 +65,10 @@ def inspect(
     stands, so that a pipeline can stop there.
     """
     from codraft.cli.inspect_tables import print_inspection
-    from codraft.core.errors import SpecError
     from codraft.core.record import check_destination, emit
     from codraft.core.spec import check_depth, check_positive
     from codraft.models.inspect.job import inspect as run
-    from codraft.models.inspect.methods import HEADS, NO_DRAFTER, canonical_method
+    from codraft.models.inspect.methods import asked_method
     from codraft.models.inspect.pair import Question
     from codraft.models.inspect.workload import Sample
 
@@ -78,13 +77,7 @@ def inspect(
     check_positive(context, "--context")
     if depth is not None:
         check_depth(depth, lowest=1)
-    named = None if method is None else canonical_method(method)
-    # SGLang's word for a target's own module.
-    if named == "eagle" and engine == "sglang" and drafter is None:
-        named = "mtp"
-    known = ("external", *HEADS, *NO_DRAFTER)
-    if named is not None and named not in known:
-        raise SpecError(f"--method '{method}' is not known; choose one of {', '.join(known)}, or an engine's own word")
+    named = asked_method(method, engine, alone=drafter is None)
 
     def sample_of(sources: list[str]) -> Sample:
         from codraft.replay.prompts import load_prompts, texts_of

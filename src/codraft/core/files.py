@@ -2,10 +2,12 @@
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,29 +18,112 @@ from codraft.core.errors import SpecError
 
 # Where JSON text may spell half a character, which no file or tokenizer can take.
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+# Names under which a process finds its own open files.
+OPEN_FILE = re.compile(r"(?:/dev/fd|/proc/(?:self|thread-self)/fd)/(\d{1,9})")
+STANDARD_FILES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+REFUSED = ((stat.S_ISDIR, "a folder"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
+# As many as Linux follows.
+MOST_LINKS = 40
+PART = ".part"
+# Characters of a file's name that its temporary file's name begins with: 20 of four bytes fit on every file system.
+SHOWN_NAME = 20
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[str]]:
-    """Text file that appears under `path` only when the block ends well; an error leaves what was there before."""
+    """Text file that appears under `path` only when the block ends well; an error leaves what was there before.
+
+    A link is followed. What lies there and is no regular file (a pipe, a terminal, one of this process's open files)
+    stays, and is given the text when the block ends well; BrokenPipeError where nobody reads it any more.
+    """
+    try:
+        goal, lasting = destination(path)
+        with poured(goal) if lasting else replaced(goal) as handle:
+            yield handle
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SpecError(write_failure(path, error)) from error
+
+
+@contextmanager
+def replaced(goal: Path) -> Iterator[IO[str]]:
+    """Text that takes a regular file's place, or that of none, in one step."""
     handle: IO[str] | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed below, then renamed)
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-        )
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        handle = part_file(goal)
         yield handle
         handle.flush()
         os.fsync(handle.fileno())
         handle.close()
         os.chmod(handle.name, 0o644)
-        os.replace(handle.name, path)
-    except OSError as error:
-        discard(handle)
-        raise SpecError(write_failure(path, error)) from error
+        os.replace(handle.name, goal)
     except BaseException:
         discard(handle)
         raise
+
+
+@contextmanager
+def poured(goal: Path) -> Iterator[IO[str]]:
+    """Text for a pipe, a device or an open file, held back until it is whole."""
+    content = io.BytesIO()
+    handle = io.TextIOWrapper(content, encoding="utf-8", write_through=True)
+    yield handle
+    handle.flush()
+    number = open_file(goal)
+    # Nothing is created: if the pipe has gone meanwhile, no file shall take its place.
+    file = os.open(goal, os.O_WRONLY) if number is None else os.dup(number)
+    with open(file, "wb") as stream:
+        stream.write(content.getbuffer())
+
+
+def part_file(goal: Path, *, delete: bool = False) -> IO[str]:
+    """A temporary file that can take the place of `goal`."""
+    name = part_name(goal)
+    return tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=goal.parent, prefix=name, suffix=PART, delete=delete)
+
+
+def part_name(goal: Path) -> str:
+    """How the names of temporary files begin: cut, so that they fit wherever `goal` does."""
+    return f".{goal.name[:SHOWN_NAME]}."
+
+
+def destination(path: Path) -> tuple[Path, bool]:
+    """(where the links of `path` lead, whether what lies there stays and is written into).
+
+    SpecError for what cannot be written into at all; OSError where it cannot be told.
+    """
+    goal = followed(path)
+    if open_file(goal) is not None:
+        return goal, True
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return goal, False
+    for is_kind, kind in REFUSED:
+        if is_kind(mode):
+            raise SpecError(f"cannot write {path}: it is {kind}; name a file")
+    lasting = not stat.S_ISREG(mode)
+    # The links of other processes' open files lead to names that do not exist.
+    return path if lasting else goal, lasting
+
+
+def followed(path: Path) -> Path:
+    """Where the links of a name lead, there or not; the name of an open file stays."""
+    for _ in range(MOST_LINKS):
+        if open_file(path) is not None or not path.is_symlink():
+            return path
+        path = path.parent / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def open_file(path: Path) -> int | None:
+    """The number of one of this process's open files, if `path` names one. To open it by that name would cut a regular
+    file short behind the back of the shell that opened it, and fails for a socket."""
+    name = os.path.abspath(path)
+    match = OPEN_FILE.fullmatch(name)
+    return int(match[1]) if match else STANDARD_FILES.get(name)
 
 
 def discard(handle: IO[str] | None) -> None:
@@ -60,20 +145,32 @@ def write_failure(path: Path, error: OSError) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Fail before the work, not after it, when `path` could not be written."""
-    made: Path | None = None
+    """Fail before the work, not after it, when `path` could not be written. Pipes and devices are not opened: whoever
+    reads a pipe would take that for its end."""
+    goal, made = path, None
     try:
-        if path.is_dir():
-            raise SpecError(f"cannot write {path}: it is a folder; name a file")
-        made = missing_ancestor(path.parent)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        goal, lasting = destination(path)
+        if lasting:
+            check_lasting(goal)
+            return
+        made = missing_ancestor(goal.parent)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with part_file(goal, delete=True):
             pass
     except OSError as error:
         raise SpecError(write_failure(path, error)) from error
     finally:
         if made is not None:
-            remove_empty(path.parent, made)
+            remove_empty(goal.parent, made)
+
+
+def check_lasting(goal: Path) -> None:
+    """OSError where a pipe, a device or an open file cannot be written into."""
+    number = open_file(goal)
+    if number is not None:
+        os.write(number, b"")
+    elif not os.access(goal, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def remove_empty(folder: Path, top: Path) -> None:
@@ -100,7 +197,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=part_name(path), suffix=PART))
         yield part
         part.chmod(0o755)
         try:

@@ -8,17 +8,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from codraft.core.errors import SpecError
-from codraft.formats.jsonfile import INDEX_FILE, INDEX_SUFFIX, quoted, read_json, read_weight_map
+from codraft.formats.jsonfile import INDEX_FILE, INDEX_SUFFIX, MAX_TENSORS, quoted, read_json, read_weight_map
 from codraft.formats.safetensors import TensorInfo, read_header
-from codraft.formats.source import HubSource, Source, open_source
+from codraft.formats.source import PICKLES, HubSource, Source, open_source
 
 WEIGHTS = "model.safetensors"
 # Weights in another layout, or of another kind, that lie beside the model's own.
 ASIDE = ("consolidated", "adapter_model")
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 # Pickled, but no weights: what a trainer leaves behind.
 TRAINER_FILES = ("training_args.*", "optimizer.*", "scheduler.*", "scaler.*", "rng_state*")
 HUB_THREADS = 8
+# All headers of a checkpoint; a million tensors with names of 100 characters have 200 MB.
+MAX_HEADERS_BYTES = 256 << 20
 
 Headers = Mapping[str, Mapping[str, TensorInfo]]
 
@@ -45,14 +46,16 @@ class Checkpoint:
     """Everything that can be known without reading weights.
 
     `tensors` holds those an engine would find: of the indexed shards, or of model.safetensors, or of all safetensors
-    files at the top where there is neither. `unlisted` holds the tensors of the other files, save those that `tensors`
-    has. `duplicated` names tensors that several of the files behind `tensors` hold; the indexed one or else the first
-    stands. `pickled` names weight files in pickle format (.bin, .pt), which are not opened.
+    files at the top where there is neither. `files` names these files as far as they are there: none where all indexed
+    shards are absent (`index.absent_files`), whatever lies beside. `unlisted` holds the tensors of the other files,
+    save those that `tensors` has. `duplicated` names tensors that several of `files` hold; the indexed one or else the
+    first stands. `pickled` names weight files in pickle format (.bin, .pt), which are not opened.
     """
 
     source: Source
     config: dict[str, Any]
     tensors: Mapping[str, TensorInfo]
+    files: list[str] = field(default_factory=list)
     index: Index | None = None
     unlisted: Mapping[str, TensorInfo] = field(default_factory=dict)
     duplicated: list[str] = field(default_factory=list)
@@ -100,6 +103,7 @@ def read_checkpoint(source: Source) -> Checkpoint:
         source=source,
         config=config,
         tensors=tensors,
+        files=files,
         index=None if index_file is None else compared(index_file, weight_map, headers, files, others),
         unlisted=unlisted,
         duplicated=duplicated,
@@ -146,12 +150,33 @@ def is_pickled(name: str) -> bool:
 def read_headers(source: Source, files: list[str]) -> dict[str, dict[str, TensorInfo]]:
     """Tensors of each file. A hub is asked for several at a time; local files are read faster one by one."""
     if not isinstance(source, HubSource):
-        return {file: read_header(source, file)[0] for file in files}
+        return within_bounds(source, ((file, read_header(source, file)[0]) for file in files))
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(HUB_THREADS) as pool:
         found = pool.map(lambda file: read_header(source, file)[0], files)
-        return dict(zip(files, found, strict=True))
+        try:
+            return within_bounds(source, zip(files, found, strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def within_bounds(
+    source: Source, found: Iterable[tuple[str, dict[str, TensorInfo]]]
+) -> dict[str, dict[str, TensorInfo]]:
+    """Headers by file as they come, refused where they are too many for one model."""
+    before, num_tensors = source.bytes_read, 0
+    headers: dict[str, dict[str, TensorInfo]] = {}
+    for file, table in found:
+        headers[file] = table
+        num_tensors += len(table)
+        if num_tensors > MAX_TENSORS or source.bytes_read - before > MAX_HEADERS_BYTES:
+            most = f"{MAX_TENSORS} tensors" if num_tensors > MAX_TENSORS else f"{MAX_HEADERS_BYTES} bytes of headers"
+            raise SpecError(
+                f"model {source.label} has more than {most} up to {quoted(file)}; check that it is one model's folder"
+            )
+    return headers
 
 
 def joined(source: Source, headers: Headers, weight_map: Mapping[str, str]) -> tuple[dict[str, TensorInfo], list[str]]:

@@ -12,6 +12,21 @@ MOST_LAYERS = 10_000
 MOST_IDS = 4096
 
 
+def shown(text: str, limit: int = 80) -> str:
+    """A text of somebody else's file as it may stand in a sentence, a record or on a terminal: short, printable."""
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
+    return "".join(c if c.isprintable() else "?" for c in cut)
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, which Python's configs may write as a float; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value
+
+
 class Fields:
     """One part of a config. `path` is its dotted key in the whole, `file` its name in errors.
 
@@ -54,8 +69,8 @@ class Fields:
         if name is None:
             taken = self.default(names, note=True)
             return taken if isinstance(taken, int) else None
-        value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        value = whole(self.get(name))
+        if value is None or not lowest <= value <= highest:
             raise self.wrong(name, f"a whole number from {lowest} to {highest}")
         return value
 
@@ -63,11 +78,15 @@ class Fields:
         """As `size`, of a number without which there is no model."""
         value = self.size(*names, highest=highest)
         if value is None:
-            raise SpecError(
-                f"{self.file} has no {self.dotted(names[0])}, without which there is no causal language model to "
-                "describe; check that it is the model's own config"
-            )
+            raise self.missing(names[0])
         return value
+
+    def missing(self, name: str) -> SpecError:
+        """The error of a value without which there is no model."""
+        return SpecError(
+            f"{self.file} has no {self.dotted(name)}, without which there is no causal language model to "
+            "describe; check that it is the model's own config"
+        )
 
     def common(self, *names: str, lowest: int = 0) -> int | None:
         """As `size`, of a number that some families (Hunyuan) repeat in a list for every layer."""
@@ -116,9 +135,22 @@ class Fields:
         value = self.get(name)
         if not isinstance(value, list) or len(value) > MOST_LAYERS:
             raise self.wrong(name, "a list of whole numbers")
-        if any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i <= LARGEST for i in value):
+        found = [i for i in map(whole, value) if i is not None and 0 <= i <= LARGEST]
+        if len(found) < len(value):
             raise self.wrong(name, "a list of whole numbers")
-        return list(value)
+        return found
+
+    def ratios(self, name: str) -> list[float] | None:
+        """A list of positive numbers, None where there is none."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) > MOST_LAYERS:
+            raise self.wrong(name, "a list of positive numbers")
+        found = [Fields({name: one}).ratio(name) if one is not None else None for one in value]
+        if any(one is None for one in found):
+            raise self.wrong(name, "a list of positive numbers")
+        return [one for one in found if one is not None]
 
     def words(self, *names: str) -> list[str] | None:
         """A list of strings, None where no name holds one."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_file, write_failure
+from codraft.formats.jsonfile import printable
 
 # What a causal LM needs; weights as safetensors only.
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
@@ -37,9 +38,22 @@ def embedded_path(name: str) -> Path:
     return cache_root() / "models" / EMBEDDED_FOLDERS[name]
 
 
+def import_client() -> None:
+    """SpecError where the hub's client does not even start, which reads its settings when it is imported."""
+    try:
+        import huggingface_hub.constants  # noqa: F401
+    except ValueError as error:
+        names = [
+            name for name, value in sorted(os.environ.items()) if name.startswith("HF_") and repr(value) in str(error)
+        ]
+        which = f"the environment variable {names[0]}" if names else "the environment variables HF_..."
+        raise SpecError(f"the hub's client does not start ({printable(str(error))}); mend or unset {which}") from error
+
+
 @contextmanager
 def hub_errors(model_id: str) -> Iterator[None]:
     """Whatever the hub's client raises about a model becomes one sentence."""
+    import_client()
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -69,19 +83,23 @@ def hub_errors(model_id: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise SpecError(write_failure(Path("the hub's cache folder"), error)) from error
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SpecError(
-            f"model '{model_id}' is not a folder here and the hub cannot be reached ({reason}); give a local "
+            f"model '{model_id}' is not a folder here and the hub cannot be reached ({why(error)}); give a local "
             f"folder, or 'demo'"
         ) from error
 
 
+def why(error: Exception) -> str:
+    """The first line of what went wrong; the server may have written it."""
+    return printable((str(error) or type(error).__name__).splitlines()[0])
+
+
 def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
     """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
-    from huggingface_hub import snapshot_download
-
     repo, _, revision = model_id.partition("@")
     with hub_errors(model_id):
+        from huggingface_hub import snapshot_download
+
         folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
     path = Path(folder)
     if not (path / "config.json").is_file():
@@ -98,6 +116,7 @@ def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Pa
 
 def fetch_dataset(repo: str, pattern: str, *, instead: str) -> list[Path]:
     """Local copies of a hub data set's files that match `pattern`, in order; `instead` ends the refusal."""
+    import_client()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -110,8 +129,7 @@ def fetch_dataset(repo: str, pattern: str, *, instead: str) -> list[Path]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise SpecError(write_failure(Path("the hub's cache folder"), error)) from error
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        raise SpecError(f"hub data set '{repo}' cannot be fetched ({reason}); {instead}") from error
+        raise SpecError(f"hub data set '{repo}' cannot be fetched ({why(error).rstrip('.')}); {instead}") from error
     files = sorted(Path(folder).glob(pattern))
     if not files:
         raise SpecError(f"hub data set '{repo}' gave no file {pattern}; {instead}")

@@ -5,7 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from codraft.core.errors import SpecError
-from codraft.formats.jsonfile import LFS_POINTER, parse_object, place, quoted
+from codraft.formats.jsonfile import LFS_POINTER, MAX_NAME, MAX_TENSORS, parse_object, place, quoted
 from codraft.formats.source import Source
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ NUMPY_DTYPES = {
 # The format's own limit on a header; 90,000 tensors need 12 MB.
 MAX_HEADER_BYTES = 100_000_000
 MAX_PIECE_BYTES = 64 << 20
+MAX_DIMS = 32
+# Commas of a tensor with five dimensions; seen before parsing, which takes seconds and a gigabyte for a million.
+COMMAS_PER_TENSOR = 8
 MAX_INT = 2**63
 
 
@@ -52,7 +55,7 @@ class TensorInfo:
 
 def read_header(source: Source, file: str) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     """(tensors by name, metadata) of a safetensors file, in two reads. The tensors fill the file without gap or
-    overlap, as the format demands; anything else is a SpecError."""
+    overlap, as the format demands; anything else is a SpecError, and so are more than MAX_TENSORS."""
     where = place(source, file)
     size = source.sizes().get(file, 0)
     if size < 8:
@@ -69,6 +72,8 @@ def read_header(source: Source, file: str) -> tuple[dict[str, TensorInfo], dict[
     raw = source.read(file, 8, 8 + length)
     if not raw.startswith(b"{"):
         raise SpecError(f"{where} is not a safetensors file: its header does not begin with {{; fetch it again")
+    if raw.count(b'"data_offsets"') > MAX_TENSORS or raw.count(b",") > COMMAS_PER_TENSOR * MAX_TENSORS:
+        raise SpecError(f"the header of {where} has more than {MAX_TENSORS} tensors; check that it is the right file")
     header = parse_object(raw, f"the header of {where}")
     try:
         metadata = read_metadata(header.pop("__metadata__", None))
@@ -94,6 +99,8 @@ def read_metadata(table: Any) -> dict[str, str]:
 
 def tensor_info(name: str, entry: Any, file: str, data_start: int) -> TensorInfo:
     """One entry of a header whose data part begins at byte `data_start`."""
+    if len(name) > MAX_NAME:
+        raise HeaderError(f"tensor {quoted(name)} has a name of {len(name)} characters, and {MAX_NAME} are the most")
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         bits = DTYPE_BITS.get(dtype)
@@ -113,9 +120,11 @@ def tensor_info(name: str, entry: Any, file: str, data_start: int) -> TensorInfo
 
 
 def num_elements(name: str, shape: Any) -> int:
-    """Elements of a shape. Every step stays below 2^63, or a list of thousands of sizes would take minutes."""
+    """Elements of a shape. Every step stays below 2^63."""
     if type(shape) is not list:
         raise HeaderError(f"the shape of tensor {quoted(name)} is not a list")
+    if len(shape) > MAX_DIMS:
+        raise HeaderError(f"tensor {quoted(name)} has {len(shape)} dimensions, and {MAX_DIMS} are the most")
     count = 1
     for size in shape:
         if type(size) is not int or not 0 <= size < MAX_INT:
@@ -149,7 +158,7 @@ def read_values(source: Source, info: TensorInfo, first: int = 0, count: int | N
 
     count = info.num_elements - first if count is None else count
     if first < 0 or count < 0 or first + count > info.num_elements:
-        raise ValueError(f"{info.name} has {info.num_elements} elements, not {first} to {first + count}")
+        raise ValueError(f"{quoted(info.name)} has {info.num_elements} elements, not {first} to {first + count}")
     bits = DTYPE_BITS[info.dtype]
     start, stop = info.start + first * bits // 8, info.start + ((first + count) * bits + 7) // 8
     if stop - start > MAX_PIECE_BYTES:

@@ -1,17 +1,24 @@
 """Where a checkpoint's files lie: a folder here, one file, or a hub repository read by byte ranges."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 from codraft.core.errors import CapabilityError, SpecError
-from codraft.formats.hub import EMBEDDED_FOLDERS, PATTERNS, embedded_path, hub_errors
-from codraft.formats.jsonfile import INDEX_FILE, INDEX_SUFFIX, place, quoted, read_weight_map
+from codraft.formats.hub import EMBEDDED_FOLDERS, PATTERNS, embedded_path, hub_errors, import_client
+from codraft.formats.jsonfile import INDEX_FILE, INDEX_SUFFIX, place, plain, quoted, read_weight_map
 
 # Files that the hub's cache keeps whole; of all others byte ranges are read.
 SMALL = (".json", ".txt", ".jinja", ".model")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+# Files that count by how their names end, whatever these begin with.
+COUNTED = (".safetensors", INDEX_SUFFIX, ".tiktoken", *PICKLES)
+# What following a link that leads nowhere ends with.
+DEAD_LINK = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 # The first range asked of a file: most headers are shorter, and a second request costs more than the bytes.
 FIRST_RANGE_BYTES = 128 << 10
 TIMEOUT_S = 10.0
@@ -42,6 +49,8 @@ class Source(Protocol):
 
 def open_source(model: str) -> Source:
     """`demo`, a folder, a config.json or safetensors file in one, or a hub id (`owner/name[@revision]`)."""
+    if not model:
+        raise SpecError("the model's name is empty; name a folder (. is the current one), a hub id or 'demo'")
     if model in EMBEDDED_FOLDERS:
         return open_embedded(model)
     try:
@@ -74,7 +83,9 @@ def open_file(path: Path, label: str) -> "FolderSource":
     if path.name.endswith((INDEX_SUFFIX, ".safetensors")):
         rivals = (INDEX_SUFFIX, ".safetensors") if path.suffix == ".safetensors" else INDEX_SUFFIX
         return FolderSource(path.parent, label, lambda name: name == path.name or not name.endswith(rivals))
-    raise SpecError(f"model {path} is a file of another kind; name the folder that holds config.json and weights")
+    raise SpecError(
+        f"model {plain(str(path))} is a file of another kind; name the folder that holds config.json and weights"
+    )
 
 
 class FolderSource:
@@ -82,7 +93,8 @@ class FolderSource:
 
     def __init__(self, folder: Path, label: str, wanted: Callable[[str], bool] | None = None) -> None:
         self.folder, self.label, self.bytes_read = folder, label, 0
-        self._sizes = {name: size for name, size in folder_sizes(folder).items() if wanted is None or wanted(name)}
+        sizes = {name: size for name, size in folder_sizes(folder).items() if wanted is None or wanted(name)}
+        self._sizes = recordable(sizes, label)
 
     def sizes(self) -> dict[str, int]:
         """As they were when the folder was opened."""
@@ -101,15 +113,49 @@ def folder_sizes(folder: Path) -> dict[str, int]:
     inner: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_file():
-                sizes[entry.name] = entry.stat().st_size
-            elif not entry.name.startswith(".") and entry.is_dir():
+            found = looked_up(entry)
+            if found and is_plain(found):
+                sizes[entry.name] = found.st_size
+            elif found and stat.S_ISDIR(found.st_mode) and not entry.name.startswith("."):
                 inner.append(entry.name)
     for name in inner:
         if os.access(folder / name, os.R_OK | os.X_OK):
             with os.scandir(folder / name) as entries:
-                sizes |= {f"{name}/{entry.name}": entry.stat().st_size for entry in entries if entry.is_file()}
+                files = ((entry.name, looked_up(entry)) for entry in entries)
+                sizes |= {f"{name}/{file}": found.st_size for file, found in files if found and is_plain(found)}
     return sizes
+
+
+def looked_up(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    """What lies behind an entry of a folder, None where its link is dead or leads in a circle."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in DEAD_LINK:
+            return None
+        raise
+
+
+def is_plain(found: os.stat_result) -> bool:
+    """Is it a regular file, neither folder nor pipe nor device?"""
+    return stat.S_ISREG(found.st_mode)
+
+
+def recordable(sizes: dict[str, int], label: str) -> dict[str, int]:
+    """The files whose names a record can hold; refused where one of the others counts."""
+    kept: dict[str, int] = {}
+    for name, size in sizes.items():
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            if name.endswith(COUNTED) and "/" not in name:
+                raise SpecError(
+                    f"model {label} has a file {quoted(name)}, whose name is not UTF-8 text and fits no record; rename "
+                    f"it"
+                ) from error
+        else:
+            kept[name] = size
+    return kept
 
 
 def checked_stop(source: Source, name: str, start: int, stop: int | None) -> int:
@@ -127,15 +173,23 @@ def checked_stop(source: Source, name: str, start: int, stop: int | None) -> int
 
 def read_piece(path: Path, start: int, stop: int) -> bytes:
     """Bytes [start, stop) of a local file."""
+    where = plain(str(path))
     try:
-        with path.open("rb") as handle:
+        with open(path, "rb", opener=opened_at_once) as handle:
+            if not is_plain(os.fstat(handle.fileno())):
+                raise SpecError(f"{where} is no longer a regular file; check the file")
             handle.seek(start)
             data = handle.read(stop - start)
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror or error}; check the file") from error
+        raise SpecError(f"cannot read {where}: {error.strerror or error}; check the file") from error
     if len(data) < stop - start:
-        raise SpecError(f"{path} ends at byte {start + len(data)}, {stop} were expected; fetch it again")
+        raise SpecError(f"{where} ends at byte {start + len(data)}, {stop} were expected; fetch it again")
     return data
+
+
+def opened_at_once(path: str, flags: int) -> int:
+    """An open file's number; a pipe that has taken the file's place is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class HubSource:
@@ -171,9 +225,9 @@ class HubSource:
 
     def cached(self, name: str) -> Path:
         """A small file in the hub's cache, fetched if it is not there yet."""
-        from huggingface_hub import hf_hub_download
-
         with hub_errors(self.label):
+            from huggingface_hub import hf_hub_download
+
             return Path(hf_hub_download(self.repo, name, revision=self.commit))
 
     def fetch_range(self, name: str, start: int, stop: int) -> bytes:
@@ -213,6 +267,7 @@ class HubSource:
 
 def open_hub(model: str) -> Source:
     """A hub repository, or its whole copy in the hub's cache where the hub cannot be asked."""
+    import_client()
     from huggingface_hub import HfApi
 
     repo, _, revision = model.partition("@")
@@ -225,7 +280,8 @@ def open_hub(model: str) -> Source:
             raise
         return copy
     sizes = {file.rfilename: file.size for file in info.siblings or [] if file.rfilename.count("/") <= 1}
-    return HubSource(model, str(info.sha), {name: size for name, size in sizes.items() if size is not None})
+    known = {name: size for name, size in sizes.items() if size is not None}
+    return HubSource(model, str(info.sha), recordable(known, model))
 
 
 def cached_copy(model: str) -> FolderSource | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.core.inspection import Verdict, Vocabulary
-from codraft.formats.jsonfile import LFS_POINTER, place, read_json
+from codraft.formats.jsonfile import place, printable, read_json, read_whole
 from codraft.formats.sample import coverage
 from codraft.formats.source import Source
 
@@ -24,7 +24,6 @@ Strings = dict[int, str]
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
-MAX_BYTES = 64 << 20
 MAX_ID = 2**31
 NUM_EXAMPLES = 5
 NUM_EXTRA = 32
@@ -104,17 +103,6 @@ def parse(files: TokenizerFiles) -> Vocab:
     return Vocab(file=files.file, strings=strings, added=frozenset(added | beside.keys()))
 
 
-def read_whole(source: Source, name: str) -> bytes:
-    """A file that may be what its name says."""
-    size = source.sizes()[name]
-    if size > MAX_BYTES:
-        raise SpecError(f"{place(source, name)} has {size} bytes, and at most {MAX_BYTES} are read; check the file")
-    raw = source.read(name)
-    if raw.startswith(LFS_POINTER):
-        raise SpecError(f"{place(source, name)} is a Git LFS pointer; fetch the file itself with git lfs pull")
-    return raw
-
-
 @contextmanager
 def reading(where: str, what: str = "tokenizer file") -> Iterator[None]:
     """One sentence for whatever a malformed file causes."""
@@ -124,7 +112,9 @@ def reading(where: str, what: str = "tokenizer file") -> Iterator[None]:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise SpecError(f"{where} is not a {what} that can be read ({reason:.200}); check the download") from error
+        raise SpecError(
+            f"{where} is not a {what} that can be read ({printable(reason)}); check the download"
+        ) from error
 
 
 # Readers of one file: bytes -> strings by id, ids of added tokens. Any error of a malformed file may leave them.

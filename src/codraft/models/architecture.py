@@ -130,7 +130,8 @@ class Style:
     heads. `query_gate` is a gate on the attention's output, as wide as the queries or one number per head. `positions`
     are rows of a learned table, `streams` the residual streams of hyper-connections (DeepSeek-V4), `scalars` single
     weights of a layer. `per_layer_width`: embeddings of their own for every layer, of a vocabulary of
-    `per_layer_vocab` (Gemma 3n and 4).
+    `per_layer_vocab` (Gemma 3n and 4). `table_width`: that of an embedding table that is not as wide as the model,
+    with a matrix into it and one out of it (OPT-350M); else 0.
     """
 
     gated: bool = True
@@ -156,6 +157,7 @@ class Style:
     streams: int = 0
     per_layer_width: int = 0
     per_layer_vocab: int = 0
+    table_width: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,8 @@ class Quantization:
     """What quantization_config says.
 
     `bits` are those of a weight, None where they are not stated. `ignored` are modules left in full precision, as
-    written (names or patterns). `rotated`: hidden states live in a rotated basis (QuaRot, SpinQuant transforms).
+    written (names or patterns); of a very long list `left_out` are not kept. `rotated`: hidden states live in a rotated
+    basis (QuaRot, SpinQuant transforms).
     """
 
     method: str
@@ -188,6 +191,7 @@ class Quantization:
     ignored: list[str]
     rotated: bool
     raw: dict[str, Any]
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from codraft.formats.fields import shown
+
 Values = Mapping[str, Any]
 
 
@@ -20,6 +22,7 @@ class Family:
     of an FFN in hidden sizes. ffn_divisor: what the stated width is divided by. shared_experts: a shared expert of the
     experts' width. windowed_kv_factor: KV heads of windowed layers over those of full ones. position_offset: rows of
     the position table beyond the longest text. parallel_mamba: Mamba beside attention in one layer. pure: no FFN.
+    table_width: the key of the embedding table's width.
     """
 
     name: str = ""
@@ -40,7 +43,8 @@ ALIASES = {
     "gemma4_unified": "gemma4_unified_text",
     "llama4": "llama4_text", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe",
     "glm4v_moe": "glm4_moe", "glm46v": "glm4_moe", "minimax_text_01": "minimax", "minimax_m1": "minimax",
-    "gpt-sw3": "gpt2", "falcon_mamba": "mamba", "minimax_m3": "minimax_m3_vl_text", "granitemoe_swa": "granite_swa",
+    "gpt-sw3": "gpt2", "falcon_mamba": "mamba", "minimax_m3": "minimax_m3_vl_text", "step3p7": "step3p5",
+    "granitemoe_swa": "granite_swa",
     "olmo3": "olmo2", "olmoe": "olmo2", "flex_olmo": "olmo2", "exaone_moe": "exaone4", "lfm2_moe": "lfm2",
     "mellum": "hy_v3", "dots1": "hunyuan_v1_dense", "cohere2_moe": "cohere2",
     "refinedweb": "falcon", "refinedwebmodel": "falcon", "ministral3": "mistral3_text",
@@ -67,6 +71,7 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
     "llama": ({}, {**LLAMA_7B, "vocab_size": 32000}, {}),
     "mistral": ({}, {**MISTRAL_7B, "sliding_window": 4096}, {}),
     "mixtral": ({}, {**MISTRAL_7B, "num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6}, {}),
+    "qwen": ({"qkv_bias": True, "out_bias": False}, {}, {"ffn_divisor": 2}),
     "qwen2": (
         {"qkv_bias": True, "out_bias": False},
         {**LLAMA_7B, "intermediate_size": 22016, "vocab_size": 151936, "num_key_value_heads": 32,
@@ -215,6 +220,11 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
         {},
     ),
     "phi3": ({}, {}, {}),
+    "phi3small": ({**BIASED, "norm_vectors": 2}, {"tie_word_embeddings": True}, {}),
+    "openelm": ({"qk_norm": "head:normalize_qk_projections"}, {}, {}),
+    "step3p5": (
+        {"qk_norm": "head", "query_gate": "head:use_head_wise_attn_gate"}, {"use_head_wise_attn_gate": True}, {},
+    ),
     "phimoe": ({"norm_vectors": 2, "head_bias": "lm_head_bias"}, {"rope_theta": 1e6}, {}),
     "olmo": ({"norm_vectors": 0, "final_norm": False}, {}, {}),
     "olmo2": ({"qk_norm": "full"}, {}, {}),
@@ -275,6 +285,9 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
         {"max_position_embeddings": 2048, "window_size": 256, "tie_word_embeddings": True},
         {"rope": False, "ffn_factor": 4},
     ),
+    "ctrl": (
+        {**BIASED, **LAYERNORM, "head_bias": True}, {"n_positions": 256, "tie_word_embeddings": True}, {"rope": False},
+    ),
     "gptj": ({**LAYERNORM, "ffn_bias": True, "norms": 1, "head_bias": True}, {"rotary_dim": 64}, {"ffn_factor": 4}),
     "codegen": ({**LAYERNORM, "ffn_bias": True, "norms": 1, "head_bias": True}, {"rotary_dim": 64}, {"ffn_factor": 4}),
     "gpt_neox": (
@@ -283,9 +296,11 @@ ROWS: dict[str, tuple[Values, Values, Values]] = {
         {},
     ),
     "opt": (
-        {**LAYERNORM, "qkv_bias": "enable_bias", "out_bias": "enable_bias", "ffn_bias": "enable_bias", "positions": 1},
-        {"enable_bias": True, "max_position_embeddings": 2048, "tie_word_embeddings": True},
-        {"rope": False, "position_offset": 2},
+        {**LAYERNORM, "qkv_bias": "enable_bias", "out_bias": "enable_bias", "ffn_bias": "enable_bias", "positions": 1,
+         "final_norm": "do_layer_norm_before"},
+        {"enable_bias": True, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+         "do_layer_norm_before": True},
+        {"rope": False, "position_offset": 2, "table_width": "word_embed_proj_dim"},
     ),
     "xglm": ({**BIASED, **LAYERNORM}, {"tie_word_embeddings": True}, {"rope": False}),
     "biogpt": (
@@ -330,19 +345,21 @@ def find_family(*model_types: Any) -> Family:
                 style, defaults, traits = ROWS[known]
                 return Family(name=known, style=style, defaults=defaults, traits=traits)
     first = next((name for name in model_types if isinstance(name, str)), "")
-    return Family(name=first)
+    return Family(name=shown(first))
 
 
 # Built like Llama but for what their configs say; every other name is a guess.
 LIKE_LLAMA = (
     "aria_text", "axk1", "cwm", "deepseek_v32", "diffllama", "glm4_moe_lite", "glm_moe_dsa", "granite", "granitemoe",
     "granitemoeshared", "helium", "minicpm3", "mistral3_text", "mistral4", "solar_open", "youtu",
-    "internlm2", "internlm3", "baichuan", "aquila", "yi", "exaone", "decilm", "bailing_moe",
+    "internlm2", "internlm3", "baichuan", "aquila", "yi", "exaone", "decilm", "deci", "nemotron-nas",
+    "bailing_moe",
 )  # fmt: skip
 # They have parts that `Architecture` has no words for, so that only headers tell their number of weights.
 UNCOUNTED = (
     "axk2", "blt", "doge", "gemma3n_text", "hrm_text", "hy_v4", "inkling_text", "jetmoe", "longcat_flash",
-    "mllama_text_model", "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "zamba", "zamba2", "zaya",
+    "mllama_text_model", "modernbert-decoder", "phi4_multimodal", "qwen4_exp_text", "step3_text",
+    "zamba", "zamba2", "zaya",
 )  # fmt: skip
 
 

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 
 from codraft.formats.safetensors import TensorInfo
 
-LAYER = re.compile(r"^(?P<prefix>.*?)(?P<kind>layers|h|blocks|layer|block)\.(?P<number>\d+)\.(?P<rest>.+)$")
+LAYER = re.compile(r"^(?P<prefix>.*?)(?P<kind>layers|h|blocks|layer|block)\.(?P<number>[0-9]{1,6})\.(?P<rest>.+)$")
 # Towers, projectors and drafters that lie in the same files.
 FOREIGN = re.compile(
     r"(^|\.)(visual|vision\w*|vit|audio\w*|image\w*|speech\w*|mm_\w+|multi_modal\w*|talker|code2wav|token2wav"
-    r"|sam_\w+|aligner|projector|connector|resampler|mlp1|embed_vision|embed_audio)(\.|$)"
+    r"|sam_\w+|aligner|projector|connector|resampler|mlp1|embed_vision|embed_audio"
+    r"|[qQ]former|\w+_encoder|depth_decoder)(\.|$)"
 )
 MTP_PREFIX = re.compile(r"(^|\.)mtp\w*\.")
 MTP_MARK = re.compile(r"\.(eh_proj|enorm|hnorm|shared_head)\.")
 MTP_COPY = re.compile(r"(embed_tokens|embeddings|shared_head\.head|lm_head)\.weight$")
 EXPERT = ".experts."
+EXPERT_NUMBER = re.compile(r"[0-9]{1,6}")
 EXPERT_STACK = re.compile(
     r"\.experts\.(gate_up_proj|down_proj|up_proj|gate_proj|w1|w2|w3|mlp\.\w+)(\.weight)?(_bias|_blocks)?$"
 )
 EMBEDDING = re.compile(
-    r"(^|\.)(embed_tokens|embeddings|wte|word_embeddings|embed_in|tok_embeddings|tokens_embed)\.weight$"
+    r"(^|\.)(embed_tokens|embeddings|wte|word_embeddings|embed_in|tok_embeddings|tokens_embed|token_embeddings)\.weight$"
+    r"|^transformer\.w\.weight$"
 )
 # Tables beside it: positions, and embeddings of single layers.
 OTHER_TABLES = re.compile(r"(embed_tokens_per_layer|wpe|embed_positions|positions_embed)\.weight$")
@@ -63,7 +66,7 @@ def gather(tensors: Mapping[str, TensorInfo]) -> list[Kin]:
     for name, info in tensors.items():
         before, found, after = name.partition(EXPERT)
         number, _, rest = after.partition(".")
-        if found and rest and number.isdecimal():
+        if found and rest and EXPERT_NUMBER.fullmatch(number):
             numbered.setdefault((before, rest, info.dtype), []).append(info)
         else:
             kin.append(Kin(name, info.shape, info.dtype, info.num_elements, 0))

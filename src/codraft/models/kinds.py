@@ -4,9 +4,16 @@ from codraft.formats.fields import MOST_LAYERS
 from codraft.models.architecture import Ffn, Mixer
 from codraft.models.fields import FamilyFields
 
-NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
+NUM_LAYERS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers",
+    "num_transformer_layers",
+)  # fmt: skip
 EXPERTS = (
     "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "moe_n_experts",
+)  # fmt: skip
+POSITIONS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "model_max_length", "seq_length",
+    "n_ctx", "context_length", "max_context_length",
 )  # fmt: skip
 WINDOW = ("sliding_window", "attention_window_size", "sliding_window_size", "window_size")
 LISTS = ("layer_types", "layers_block_type", "attention_layers")
@@ -19,7 +26,7 @@ MIXERS: dict[str, Mixer] = {
     "hybrid_sliding": "sliding", "sliding": "sliding", "compressed_sparse_attention": "sliding",
     "heavily_compressed_attention": "sliding", "chunked_attention": "chunked", "linear_attention": "linear",
     "linear": "linear", "recurrent": "linear", "mamba": "mamba", "mamba2": "mamba", "conv": "conv",
-    "moe": "none", "mlp": "none",
+    "moe": "none", "mlp": "none", "no_op": "none",
 }  # fmt: skip
 PATTERN: dict[str, tuple[Mixer, Ffn]] = {
     "M": ("mamba", "none"), "*": ("full", "none"), "E": ("none", "moe"), "-": ("none", "dense"),
@@ -42,9 +49,9 @@ def read_kinds(fields: FamilyFields, num_layers: int) -> list[tuple[Mixer, Ffn, 
     blocks = read_blocks(fields, num_layers)
     if blocks is not None:
         return [(mixer, ffn, None) for mixer, ffn in blocks]
-    window = read_window(fields)
+    window = binding_window(fields, read_window(fields))
     mixers = read_mixers(fields, num_layers, window)
-    chunk = fields.size("attention_chunk_size") if "chunked" in mixers else None
+    chunk = binding_window(fields, fields.size("attention_chunk_size")) if "chunked" in mixers else None
     latent = fields.key("kv_lora_rank") is not None
     rows: list[tuple[Mixer, Ffn, int | None]] = []
     for mixer, ffn in zip(mixers, read_ffns(fields, num_layers), strict=True):
@@ -91,7 +98,27 @@ def read_window(fields: FamilyFields) -> int | None:
         return None
     if "use_sliding_window" not in fields.part and fields.family.defaults.get("use_sliding_window") is False:
         return None
-    return fields.size(*WINDOW, lowest=0) or None
+    stated = fields.size(*WINDOW, lowest=-1) or 0
+    return stated if stated > 0 else None
+
+
+def binding_window(fields: FamilyFields, window: int | None) -> int | None:
+    """The window, but for one that no text outgrows (Phi-4-mini): None, unless windowed layers differ in more."""
+    own = ("swa_num_key_value_heads", "swa_num_attention_heads", "swa_head_dim", "global_head_dim", "o_lora_rank")
+    apart = fields.size(*own) or fields.trait("windowed_kv_factor") or fields.flag("attention_k_eq_v")
+    longest = None if window is None or apart else longest_text(fields)
+    return None if window is not None and longest is not None and window >= longest else window
+
+
+def longest_text(fields: FamilyFields) -> int | None:
+    """Positions of the model, its context extended as far as its config says."""
+    positions = fields.size(*POSITIONS)
+    scaling = fields.inner("rope_parameters", "rope_scaling")
+    factor = scaling.ratio("factor") if scaling is not None else None
+    if positions is None or scaling is None or factor is None:
+        return positions
+    original = scaling.size("original_max_position_embeddings") or positions
+    return max(positions, int(min(factor, 1e6) * original))
 
 
 def read_mixers(fields: FamilyFields, num_layers: int, window: int | None) -> list[Mixer]:

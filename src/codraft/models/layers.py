@@ -2,19 +2,25 @@
 
 from dataclasses import replace
 
-from codraft.core.errors import SpecError
 from codraft.models.architecture import Attention, Compressed, Ffn, Layer, Linear, Mamba, Mixer, Mla, Moe
 from codraft.models.fields import FamilyFields
 from codraft.models.kinds import EXPERTS
 
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num")
+KV_HEADS = (
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num",
+    "num_attention_groups",
+)  # fmt: skip
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "head_size")
-WIDTH = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "block_ff_dim", "inner_size")
+WIDTH = (
+    "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "block_ff_dim", "inner_size",
+    "ff_intermediate_size", "decoder_ffn_dim", "dff",
+)  # fmt: skip
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "moe_top_k")
 EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "ffn_moe_hidden_size")
 SHARED_WIDTH = (
     "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
+    "share_expert_dim",
 )  # fmt: skip
 NUM_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
 DENSE_BESIDE_EXPERTS = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
@@ -69,19 +75,26 @@ def layer_heads(
 ) -> Attention | None:
     """The heads of layer i, where the config gives some layers others than the usual ones."""
     if heads is None:
-        raise SpecError(
-            f"config.json has no {fields.dotted(HEADS[0])}, and layer {i} has attention heads; check the file"
-        )
+        raise fields.missing(HEADS[0])
     windowed = kinds[i][0] == "sliding"
     if (per_layer := fields.sizes("num_attention_heads_per_layer")) is not None:
         fields.fit("num_attention_heads_per_layer", len(per_layer), len(kinds))
         heads = replace(heads, num_heads=max(per_layer[i], 1))
+    if (per_layer := fields.sizes("num_key_value_heads_per_layer")) is not None:  # DeciLM, OpenELM
+        fields.fit("num_key_value_heads_per_layer", len(per_layer), len(kinds))
+        heads = replace(heads, num_kv_heads=max(per_layer[i], 1))
+    if heads.num_heads % heads.num_kv_heads:
+        raise fields.wrong(KV_HEADS[0], f"KV heads that divide the {heads.num_heads} query heads of layer {i}")
     if own := (fields.inner("per_layer_config") or FamilyFields({})).inner(str(i), f"{i:02d}"):
         dim = own.size("head_dim") or heads.head_dim
         heads = replace(
-            heads, head_dim=dim, value_dim=dim, num_kv_heads=own.size("num_key_value_heads") or heads.num_kv_heads
+            heads,
+            num_heads=own.size("num_attention_heads") or heads.num_heads,
+            num_kv_heads=own.size("num_key_value_heads") or heads.num_kv_heads,
+            head_dim=dim,
+            value_dim=dim,
         )
-    elif windowed and fields.key("swa_num_key_value_heads", "swa_head_dim"):
+    elif windowed and fields.key("swa_num_key_value_heads", "swa_num_attention_heads", "swa_head_dim"):
         dim = fields.size("swa_head_dim") or heads.head_dim
         heads = replace(
             heads,
@@ -265,7 +278,7 @@ def dense_widths(fields: FamilyFields, kinds: list[tuple[Mixer, Ffn, int | None]
     if fields.flag("use_double_wide_mlp"):
         first = len(kinds) - (fields.size("num_kv_shared_layers", lowest=0) or 0)
         widths = [2 * width if i >= first else width for i, width in enumerate(widths)]
-    return [width if has else None for width, has in zip(widths, wanted, strict=False)]
+    return [width if has and width else None for width, has in zip(widths, wanted, strict=False)]
 
 
 def dense_width(fields: FamilyFields, hidden: int) -> int | None:
@@ -276,12 +289,10 @@ def dense_width(fields: FamilyFields, hidden: int) -> int | None:
     width = (fields.size(*beside) if beside else None) or fields.size(*WIDTH)
     if fields.family.name == "granitemoehybrid":  # without experts the shared FFN is all there is
         width = fields.size("shared_intermediate_size", lowest=0) or width
-    if width is None and (factor := fields.size("expansion_ratio") or fields.trait("ffn_factor")):
-        width = factor * hidden
+    if width is None and (factor := fields.ratio("expansion_ratio") or fields.trait("ffn_factor")):
+        width = int(factor * hidden)
     if width is None:
-        raise SpecError(
-            f"config.json has no {fields.dotted(WIDTH[0])}, so the width of its layers is unknown; check the file"
-        )
+        raise fields.missing(WIDTH[0])
     if fields.flag("block_auto_adjust_ff_dim"):  # LFM2, as its modeling file
         multiplier = fields.ratio("block_ffn_dim_multiplier") or 1.0
         multiple = fields.size("block_multiple_of") or 1

@@ -113,12 +113,14 @@ def complete(arch: Architecture, found: HeaderCount) -> bool:
 def break_down(arch: Architecture) -> Breakdown:
     """Weights by part and layer, from the shape alone."""
     style, hidden = arch.style, arch.hidden
-    table = arch.vocab_size * hidden
+    narrow = style.table_width if style.table_width != hidden else 0
+    table = arch.vocab_size * (narrow or hidden)
     own = style.per_layer_width
     per_layer_table = style.per_layer_vocab * own * len(arch.layers)
     # Gemma 4: one projection from the hidden size to all layers' own embeddings, and its norm.
     other = own * len(arch.layers) * hidden + own if own else 0
     other += style.streams * (style.streams * hidden + 1) + 1 if style.streams else 0
+    other += 2 * narrow * hidden
     norm = style.norm_vectors * hidden
     return Breakdown(
         embedding=table + per_layer_table + style.positions * hidden,

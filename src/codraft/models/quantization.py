@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from codraft.formats.fields import shown
 from codraft.models.architecture import Quantization
 
 HOLDERS = ("quantization_config", "compression_config", "hf_quant_config", "quantization")
@@ -20,6 +21,8 @@ METHODS = ("quant_method", "quant_algo", "method", "quant_type", "format")
 ROTATION = re.compile(r"rotat|hadamard|quarot|spinquant", re.IGNORECASE)
 # Deeper than any config in use.
 DEEPEST = 12
+# More than any model has modules that are left out one by one; beyond it a list costs time and says nothing.
+MOST_IGNORED = 4096
 
 
 def read_quantization(*configs: Mapping[str, Any]) -> Quantization | None:
@@ -35,10 +38,12 @@ def read_quantization(*configs: Mapping[str, Any]) -> Quantization | None:
         raw = {**(holder or {}), **transforms}
         inner = raw.get("quantization")
         flat = {**raw, **inner} if isinstance(inner, Mapping) else raw
+        names = ignored(flat)
         return Quantization(
             method=method(flat),
             bits=bits(flat),
-            ignored=ignored(flat),
+            ignored=names[:MOST_IGNORED],
+            left_out=max(len(names) - MOST_IGNORED, 0),
             rotated=any(ROTATION.search(word) for word in words(raw)),
             raw=dict(raw),
         )
@@ -48,7 +53,7 @@ def read_quantization(*configs: Mapping[str, Any]) -> Quantization | None:
 def method(raw: Mapping[str, Any]) -> str:
     """How the weights were quantised, in the config's own word."""
     names = (raw.get(key) for key in METHODS)
-    return next((name for name in names if isinstance(name, str) and name), "unknown")
+    return shown(next((name for name in names if isinstance(name, str) and name), "unknown"))
 
 
 def bits(raw: Mapping[str, Any]) -> int | None:

@@ -5,23 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from codraft.core.errors import SpecError
-from codraft.formats.fields import MOST_LAYERS
+from codraft.formats.fields import MOST_LAYERS, shown
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Basis, Disagreement, Layer, Mixer, Rope, Style
-from codraft.models.families import LIKE_LLAMA, ROWS, UNCOUNTED, Family, find_family, usual_style
+from codraft.models.dialects import check_type, is_encoder, usual_keys
+from codraft.models.families import LIKE_LLAMA, ROWS, Family, find_family, usual_style
 from codraft.models.fields import FamilyFields
 from codraft.models.headers import Headers, read_headers
-from codraft.models.kinds import EXPERTS, NUM_LAYERS, count_layers, read_blocks, read_kinds
+from codraft.models.kinds import EXPERTS, NUM_LAYERS, POSITIONS, count_layers, read_blocks, read_kinds
 from codraft.models.layers import HEAD_DIM, HEADS, KV_HEADS, build_layers
 from codraft.models.quantization import read_quantization
-from codraft.models.rope import read_rope
+from codraft.models.rope import THETA, read_rope
 
-HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
+HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim")
 VOCAB = ("vocab_size", "n_vocab", "padded_vocab_size")
-POSITIONS = (
-    "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "model_max_length", "seq_length",
-    "n_ctx", "context_length",
-)  # fmt: skip
 # Where a config of several models keeps the one that writes text.
 NESTED = (
     "text_config", "llm_config", "language_config", "thinker_config", "language_model", "decoder", "text_model",
@@ -32,6 +29,9 @@ MTP = (
     "n_mtp_layers", "mtp_layers", "num_nextn_layers",
 )  # fmt: skip
 DEEPEST = 4
+# Rows by which an embedding table may outgrow the vocabulary: padding, and tokens that are never written.
+MOST_PADDING = 1024
+MOST_NAMES = 16
 
 
 def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo] | None = None) -> Architecture:
@@ -42,11 +42,12 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     """
     text, path = find_text(config)
     family = find_family(text.get("model_type"), config.get("model_type"))
-    fields = FamilyFields(text, path, family)
+    fields = read_fields(text, path, family)
     hidden = fields.needed(*HIDDEN)
     vocab = vocabulary(fields, config)
     num_layers = count_layers(fields)
-    headers = read_headers(tensors, hidden) if tensors else Headers()
+    # Encoders set up as decoders have names and tables of their own.
+    headers = read_headers(tensors, hidden) if tensors and not is_encoder(family.name) else Headers()
     kinds = read_kinds(fields, num_layers)
     differs: list[Disagreement] = []
     attends = any(mixer in ("full", "sliding", "chunked") for mixer, _, _ in kinds)
@@ -55,12 +56,16 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     layers = build_layers(fields, kinds, hidden, heads, experts)
     compare(fields, headers, differs, hidden, vocab, num_layers)
     note_unknown(fields)
+    quantization = read_quantization(config, text)
+    if quantization is not None and quantization.left_out:
+        kept = len(quantization.ignored)
+        fields.assume(f"of {kept + quantization.left_out:,} modules that are not quantised the first {kept:,} are kept")
     first = leading(layers)
     num_heads, num_kv, head_dim = head_numbers(first)
     rope, local = ropes(fields, family, first, head_dim)
     return Architecture(
-        model_type=fields_text(config, "model_type") or fields_text(text, "model_type") or "",
-        architectures=[name for name in listed(config.get("architectures")) if isinstance(name, str)],
+        model_type=shown(fields_text(config, "model_type") or fields_text(text, "model_type") or ""),
+        architectures=[shown(name) for name in listed(config.get("architectures"))[:MOST_NAMES] if is_text(name)],
         text=dict(text),
         path=path,
         layers=layers,
@@ -74,20 +79,29 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
         rope=rope,
         tied=tied(fields, config, headers, differs),
         mtp_layers=mtp_layers(fields, headers),
-        quantization=read_quantization(config, text),
+        quantization=quantization,
         assumed=fields.assumed,
         disagreements=differs,
         local_rope=local,
         mtp=mtp_block(fields, layers, hidden, heads, experts),
         style=read_style(fields, family),
-        countable=family.name not in UNCOUNTED,
+        countable=fields.countable,
     )
+
+
+def read_fields(text: Mapping[str, Any], path: str, family: Family) -> FamilyFields:
+    """The text part in the usual keys."""
+    own = FamilyFields(text, path, family)
+    part = usual_keys(own)
+    fields = FamilyFields(part, path, family)
+    fields.assumed, fields.countable = own.assumed, own.countable and not is_encoder(family.name)
+    return fields
 
 
 def note_unknown(fields: FamilyFields) -> None:
     """Say so where nothing is known of the family beyond its config, or where it is known to be built otherwise."""
     name = fields.family.name
-    if name in UNCOUNTED:
+    if not fields.countable and name not in LIKE_LLAMA:
         fields.assume(f"{name} has parts that are not described here; what is not read from headers may be off")
     elif name not in ROWS and name not in LIKE_LLAMA:
         fields.assume(f"model_type {name!r} is not known here; its layers are taken to be built like Llama's")
@@ -97,10 +111,12 @@ def find_text(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The part that has layers and a hidden size, and its dotted key; the whole where no part below has them."""
     if not isinstance(config, Mapping):
         raise SpecError("config.json does not hold an object, so it describes no model; fetch it again")
+    check_type(config)
     if config.get("is_encoder_decoder") is True:
         raise SpecError("config.json describes an encoder with a decoder, not a causal language model; name another")
     nested = [(part, path) for part, path in parts(config) if describes_layers(part)]
     if nested:
+        check_type(nested[0][0], config)
         return flattened(nested[0][0]), nested[0][1]
     if describes_layers(config):
         return flattened(config), ""
@@ -174,7 +190,7 @@ def usual_heads(
             f"config.json: {named(fields, KV_HEADS)} is {kv_heads}, which does not divide {num_heads} query heads; "
             "mend it or fetch it again"
         )
-    value_dim = fields.size("v_head_dim") or given
+    value_dim = fields.size("v_head_dim", lowest=0) or given
     return Attention(num_heads=num_heads, num_kv_heads=kv_heads, head_dim=given, value_dim=value_dim), basis
 
 
@@ -185,6 +201,8 @@ def kv_count(fields: FamilyFields, num_heads: int) -> int:
         return 1
     if old_falcon:
         return num_heads
+    if fields.key(*KV_HEADS) is None and (by_layer := fields.sizes("num_key_value_heads_per_layer")):
+        return max(by_layer[0], 1)
     if (attention := fields.inner("attn_config")) and (stated := attention.size("kv_n_heads")):
         return stated
     return fields.size(*KV_HEADS) or num_heads
@@ -226,20 +244,24 @@ def proven(
 def compare(
     fields: FamilyFields, headers: Headers, differs: list[Disagreement], hidden: int, vocab: int, num_layers: int
 ) -> None:
-    """Note where the headers have other sizes than the config."""
-    for names, stated, found in (
-        (HIDDEN, hidden, headers.hidden),
-        (VOCAB, vocab, headers.vocab),
-        (NUM_LAYERS, num_layers, headers.num_layers),
+    """Note where the headers have other sizes than the config. A few more rows than the vocabulary are padding, and
+    models whose parts are not described here may keep their layers elsewhere or use them several times."""
+    narrow = table_width(fields)
+    for names, stated, found, allowed in (
+        ((fields.trait("table_width"),) if narrow else HIDDEN, narrow or hidden, headers.hidden, 0),
+        (VOCAB, vocab, headers.vocab, MOST_PADDING),
+        (NUM_LAYERS, num_layers, headers.num_layers if fields.countable else None, 0),
     ):
-        if found is not None and found[0] != stated:
+        if found is not None and not stated <= found[0] <= stated + allowed:
             differs.append(Disagreement(key=named(fields, names), config=stated, headers=found[0], tensor=found[1]))
 
 
 def tied(fields: FamilyFields, config: Mapping[str, Any], headers: Headers, differs: list[Disagreement]) -> bool:
-    """Whether the head is the embedding table: by the headers, the text part, the whole config, the family."""
+    """Whether the head is the embedding table: by the headers, the outermost config that says so (as transformers
+    does), the family."""
     names = ("tie_word_embeddings", "tie_embedding")
-    at = fields if fields.key(*names) or fields.part is config else FamilyFields(config, "", fields.family)
+    levels = [*around(config, fields), fields]
+    at = next((level for level in levels if level.key(*names)), fields)
     stated = at.flag(*names)
     if headers.tied is None:
         return stated
@@ -247,11 +269,26 @@ def tied(fields: FamilyFields, config: Mapping[str, Any], headers: Headers, diff
     # A head that a tied model stores beside its table is a copy, and no contradiction.
     if stated and not proved:
         return True
-    if proved and not stated and at.key(*names):
+    if proved and at.key(*names) and not any(level.switch(*names) for level in levels):
         differs.append(
             Disagreement(key=at.dotted(at.key(*names) or names[0]), config=False, headers=True, tensor=tensor)
         )
     return proved
+
+
+def around(config: Mapping[str, Any], fields: FamilyFields) -> Iterator[FamilyFields]:
+    """The whole config and the parts that lie around the text part, outer ones first."""
+    part: Mapping[str, Any] = config
+    names = fields.path.split(".") if fields.path else []
+    for i, name in enumerate(names):
+        yield FamilyFields(part, ".".join(names[:i]), fields.family)
+        part = part[name]
+
+
+def table_width(fields: FamilyFields) -> int:
+    """Width of an embedding table that has one of its own, else 0."""
+    key = fields.trait("table_width")
+    return (fields.size(key) or 0) if key else 0
 
 
 def mtp_layers(fields: FamilyFields, headers: Headers) -> int:
@@ -302,8 +339,10 @@ def ropes(
     unrotated = (
         family.traits.get("rope") is False or first is None or fields.flag("alibi") or fields.flag("mla_use_nope")
     )
-    if unrotated or fields.part.get("position_embedding_type") in ("nope", "alibi", "learned", "absolute"):
+    if unrotated or is_encoder(family.name) or fields.part.get("position_embedding_type") in ("nope", "alibi", "learned", "absolute"):
         return None, None
+    if (key := fields.key(*THETA)) is not None and isinstance(fields.get(key), list):
+        fields.assume(f"{fields.dotted(key)} is a list by layer; the first is taken")
     mla = None if first is None else first.mla
     return read_rope(fields, head_dim, None if mla is None else mla.rope_dim)
 
@@ -323,7 +362,7 @@ def read_style(fields: FamilyFields, family: Family) -> Style:
             values[name] = fields.flag(value)
     if values.get("positions"):
         values["positions"] = (fields.size(*POSITIONS) or 0) + (family.traits.get("position_offset") or 0)
-    style = Style(**values)
+    style = Style(**values, table_width=table_width(fields))
     if family.name == "falcon":
         style = replace(style, norms=falcon_norms(fields))
     if family.name == "deepseek_v4":
@@ -346,6 +385,11 @@ def fields_text(part: Mapping[str, Any], name: str) -> str | None:
     """A word of the config, None where it is none."""
     value = part.get(name)
     return value if isinstance(value, str) else None
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is a string."""
+    return isinstance(value, str)
 
 
 def listed(value: Any) -> list[Any]:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from codraft.formats.fields import Fields
+from codraft.formats.fields import Fields, shown
 from codraft.models.architecture import Rope
 
-THETA = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base")
+THETA = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base", "rope_embedding_base", "rope_freq_constant")
 # Names of full layers within rope_parameters that are kept by layer type, and of windowed ones.
 FULL = ("full_attention", "main", "hybrid")
 LOCAL = ("sliding_attention", "chunked_attention", "hybrid_sliding")
@@ -44,11 +44,11 @@ def one_rope(fields: Fields, scaling: Fields | None, head_dim: int | None, rotat
     scaling = scaling or Fields({})
     at = scaling if scaling.key(*THETA) else fields
     name = at.key(*THETA)
-    theta = at.ratio(*THETA)
+    theta = pace(at, name)
     rope_type = scaling.text("rope_type", "type") or "default"
     return Rope(
         theta=USUAL_THETA if theta is None else theta,
-        kind=rope_type,
+        kind=shown(rope_type),
         factor=scaling.ratio("factor"),
         original_max_positions=(
             scaling.size("original_max_position_embeddings") or fields.size("original_max_position_embeddings")
@@ -56,6 +56,14 @@ def one_rope(fields: Fields, scaling: Fields | None, head_dim: int | None, rotat
         partial=partial(fields, scaling, head_dim, rotated_dim),
         theta_key=None if name is None else at.dotted(name),
     )
+
+
+def pace(at: Fields, name: str | None) -> float | None:
+    """Theta; of a list by layer (Step-3.5) the first."""
+    listed = None if name is None else at.get(name)
+    if name is not None and isinstance(listed, list) and listed:
+        return Fields({name: listed[0]}, at.path, at.file).ratio(name)
+    return at.ratio(*THETA)
 
 
 def partial(fields: Fields, scaling: Fields, head_dim: int | None, rotated_dim: int | None) -> float:

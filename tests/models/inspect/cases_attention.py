@@ -23,7 +23,13 @@ def latent() -> Change:
     return together(TARGET.empty(), TARGET.silent("head_dim"), says(TARGET, **LATENT))
 
 
+# A head of ordinary attention caches much beside a latent.
+WIDE = ("heads.drafter_kv",)
 HEADS = [
+    Case(
+        name="ordinary heads beside a latent", base="eagle3", changes=(latent(),),
+        code="heads.drafter_kv", severity="warning", words="27% of the target's cache", key="kv_lora_rank",
+    ),
     Case(
         name="query heads that KV heads do not divide", base="eagle3",
         changes=(DRAFTER.says("num_key_value_heads", 3), DRAFTER.empty()),
@@ -65,7 +71,7 @@ HEADS = [
     Case(
         name="a drafter with a KV head for each query head", base="eagle3",
         changes=(DRAFTER.says("num_key_value_heads", 8), DRAFTER.empty()),
-        code="heads.drafter_kv", severity="warning", words="2.0 times as much", key="num_key_value_heads",
+        code="heads.drafter_kv", severity="warning", words="caches 128 numbers for a token, a target layer 64", key="num_key_value_heads",
     ),
     Case(
         name="a head width that only the tensors know", base="eagle3",
@@ -244,12 +250,13 @@ POSITIONS = [
 CASES = [*HEADS, *POSITIONS]
 NEAR_MISSES = [
     NearMiss(name="a group of two", base="eagle3", changes=(asks(tp=2),), code="heads.group"),
-    NearMiss(name="heads over one latent", base="eagle3", changes=(latent(),), code="heads.group"),
+    NearMiss(name="heads over one latent", base="eagle3", changes=(latent(),), code="heads.group", beside=WIDE),
     NearMiss(name="ranks that divide all heads", base="eagle3", changes=(asks(tp=4),), code="heads.tp"),
     NearMiss(name="as many ranks as KV heads", base="alone", changes=(asks(tp=4),), code="heads.tp_kv"),
     NearMiss(name="fewer KV heads than the target", base="eagle3",
              changes=(DRAFTER.says("num_key_value_heads", 1), DRAFTER.empty()), code="heads.drafter_kv"),
-    NearMiss(name="a target with latent attention", base="eagle3", changes=(latent(),), code="heads.drafter_kv"),
+    NearMiss(name="a head as narrow as the latent", base="eagle3", changes=(
+        latent(), DRAFTER.empty(), DRAFTER.says("num_key_value_heads", 1)), code="heads.drafter_kv"),
     NearMiss(
         name="heads that are wider than the hidden size, as the config says", base="eagle3",
         changes=(DRAFTER.says("head_dim", 16), DRAFTER.says("num_attention_heads", 8), DRAFTER.holds({
@@ -308,7 +315,7 @@ NEAR_MISSES = [
              code="rope.scaling"),
     NearMiss(name="the same share", base="dflash", changes=(
         TARGET.says("partial_rotary_factor", 0.25), DRAFTER.says("partial_rotary_factor", 0.25)), code="rope.partial"),
-    NearMiss(name="of a latent a part is rotated", base="eagle3", changes=(latent(),), code="rope.partial"),
+    NearMiss(name="of a latent a part is rotated", base="eagle3", changes=(latent(),), code="rope.partial", beside=WIDE),
     NearMiss(name="halves are rotated", base="dflash", changes=(DRAFTER.says("rope_is_neox_style", True),),
              code="rope.style"),
     NearMiss(

@@ -29,6 +29,27 @@ BLOCKS = [
         name="DSpark's class under a flag that says otherwise", base="dspark_speculators",
         changes=(DRAFTER.says("sample_from_anchor", False),),
         code="block.depth", severity="error", words="drafts 7", key="--depth",
+        beside=("block.alignment",),
+    ),
+    Case(
+        name="the early convention, for SGLang", base="dspark_speculators",
+        changes=(DRAFTER.says("sample_from_anchor", False), asks(engine="sglang", depth=None)),
+        code="block.alignment", severity="error", words="sample_from_anchor is false", key="sample_from_anchor",
+    ),
+    Case(
+        name="two mask tokens", base="dflash", changes=(DRAFTER.says("mask_token_id", 510),),
+        code="block.conflict", severity="error", words="mask_token_id is 510 and dflash_config.mask_token_id is 511",
+        key="mask_token_id",
+    ),
+    Case(
+        name="causal and not", base="dflash",
+        changes=(DRAFTER.says("dflash_config.causal", True), DRAFTER.says("is_causal", False)),
+        code="block.conflict", severity="error", words="is_causal is False", key="is_causal",
+    ),
+    Case(
+        name="a reduced vocabulary in a layout that has none", base="dflash",
+        changes=(DRAFTER.says("draft_vocab_size", 128), DRAFTER.empty()),
+        code="block.reduced", severity="warning", words="128 of 512 tokens, in the zlab layout", key="draft_vocab_size",
     ),
     Case(
         name="fewer drafts than the block has", base="dflash", changes=(asks(depth=3),),
@@ -85,7 +106,8 @@ BLOCKS = [
     Case(
         name="a speculators file that may be of the early convention", base="dspark_speculators",
         changes=(DRAFTER.silent("sample_from_anchor"),),
-        code="block.alignment", severity="warning", words="sample_from_anchor is absent", key="sample_from_anchor",
+        code="block.alignment", severity="warning", words="sample_from_anchor is absent",
+        key="transformer_layer_config.sample_from_anchor",
     ),
     Case(
         name="a nested rank of zero", base="dspark_specforge",
@@ -149,8 +171,9 @@ SIZES = [
         code="size.active", severity="warning", words="break-even at D = 3", key="parameters read for a token",
     ),
     Case(
-        name="a small target with a method", base="alone", changes=(asks(method="eagle3"),),
+        name="a small target with a method", base="alone", changes=(asks(method="mtp"),),
         code="size.target", severity="note", words="0.5M parameters are read", key="hidden_size",
+        beside=("mtp.none",),
     ),
     Case(
         name="a mixture of experts", base="alone", changes=(experts,),
@@ -206,7 +229,8 @@ NEAR_MISSES = [
     NearMiss(name="a drafter of a few layers", base="external", changes=(), code="size.active"),
     NearMiss(name="a small target alone", base="alone", changes=(), code="size.target"),
     NearMiss(name="a small target with n-grams", base="alone", changes=(asks(method="ngram"),), code="size.target"),
-    NearMiss(name="a target of 8B", base="alone", changes=(large, asks(method="eagle3")), code="size.target"),
+    NearMiss(name="a target of 8B", base="alone", changes=(large, asks(method="mtp")), code="size.target",
+             beside=("mtp.none",)),
     NearMiss(name="dense layers", base="alone", changes=(), code="moe.experts"),
     NearMiss(name="a window that no layer of the target has", base="alone",
              changes=(says(TARGET, sliding_window=1024, use_sliding_window=False),), code="window.target"),

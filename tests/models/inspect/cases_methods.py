@@ -5,6 +5,38 @@ from tests.models.inspect.pairs import H, layer
 
 CASES = [
     Case(
+        name="a method that needs a drafter, and a target alone",
+        base="alone", changes=(asks(method="eagle3"),),
+        code="method.no_drafter", severity="error", words="only a target is given", key="--method",
+    ),
+    Case(
+        name="the numbers for one D", base="eagle3", changes=(asks(depth=3),),
+        code="depth.numbers", severity="note", words="D = 3", key="--depth",
+    ),
+    Case(
+        name="more drafts than older kernels take", base="eagle3", changes=(asks(depth=40),),
+        code="depth.large", severity="warning", words="D = 40", key="--depth",
+    ),
+    Case(
+        name="positions in several dimensions", base="external",
+        changes=(DRAFTER.says("rope_scaling", {"type": "mrope", "mrope_section": [2, 1, 1]}),),
+        code="external.multimodal", severity="warning", words="mrope", key="rope_scaling",
+    ),
+    Case(
+        name="more drafts proposed than the block has", base="dflash_speculators",
+        changes=(DRAFTER.says("speculators_config.proposal_methods", [{"speculative_tokens": 99}]),),
+        code="block.proposal", severity="warning", words="speculative_tokens is 99",
+        key="speculators_config.proposal_methods",
+    ),
+    Case(
+        name="two dtypes", base="eagle3", changes=(DRAFTER.says("torch_dtype", "float16"),),
+        code="dtype.differs", severity="note", words="float16 in the drafter, bfloat16 in the target", key="torch_dtype",
+    ),
+    Case(
+        name="code of its own", base="dflash", changes=(DRAFTER.says("auto_map", {"AutoModel": "dflash.Model"}),),
+        code="code.remote", severity="note", words="auto_map", key="auto_map",
+    ),
+    Case(
         name="an EAGLE-3 head under the method EAGLE",
         base="eagle3", changes=(asks(method="eagle"),),
         code="method.mismatch", severity="error", words="the method is eagle, and the checkpoint is eagle3",
@@ -88,12 +120,12 @@ CASES = [
     Case(
         name="an engine without the mechanism",
         base="eagle3", changes=(DRAFTER.says("parallel_drafting", True), asks(engine="sglang", method="peagle")),
-        code="engine.mechanism", severity="warning", words="sglang has no method for peagle", key="--engine",
+        code="engine.mechanism", severity="warning", words="SGLang has no method for peagle", key="--engine",
     ),
     Case(
         name="a mechanism that one engine runs in some versions",
         base="dspark", changes=(asks(engine="vllm"),),
-        code="engine.mechanism", severity="note", words="not before 0.33", key="--engine",
+        code="engine.mechanism", severity="note", words="newer GPU runner only", key="--engine",
     ),
     Case(
         name="a speculators file that leaves the residual open",
@@ -187,6 +219,17 @@ CASES = [
 ]  # fmt: skip
 
 NEAR_MISSES = [
+    NearMiss(name="a method that needs none", base="alone", changes=(asks(method="ngram"),), code="method.no_drafter"),
+    NearMiss(name="no D", base="eagle3", changes=(), code="depth.numbers"),
+    NearMiss(name="the most that older kernels take", base="eagle3", changes=(asks(depth=32),), code="depth.large"),
+    NearMiss(
+        name="as many drafts proposed as the block has", base="dflash_speculators",
+        changes=(DRAFTER.says("speculators_config.proposal_methods", [{"speculative_tokens": 7}]),),
+        code="block.proposal",
+    ),
+    NearMiss(name="the same dtype under another key", base="eagle3",
+             changes=(DRAFTER.silent("torch_dtype"), DRAFTER.says("dtype", "bfloat16")), code="dtype.differs"),
+    NearMiss(name="no code", base="dflash", changes=(), code="code.remote"),
     NearMiss(name="no method is asked for", base="eagle3", changes=(asks(method=None),), code="method.mismatch"),
     NearMiss(
         name="vLLM serves P-EAGLE under eagle3",

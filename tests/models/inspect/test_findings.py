@@ -28,7 +28,7 @@ MODULES = (cases_methods, cases_weights, cases_features, cases_tokens, cases_att
 CASES: list[Case] = [case for module in MODULES for case in module.CASES]
 NEAR_MISSES: list[NearMiss] = [case for module in MODULES for case in module.NEAR_MISSES]
 # Notes of pairs that fit.
-UNREAD, SMALL = "keys.ignored", "size.target"
+UNREAD, SMALL, DEPTH = "keys.ignored", "size.target", "depth.numbers"
 NOTES = {
     "eagle3": {SMALL},
     "eagle3_modelopt": {"t2d.absent", SMALL},
@@ -36,17 +36,17 @@ NOTES = {
     "eagle3_whole": {"head.borrowed", SMALL},
     "eagle3_deepspec": {SMALL},
     "eagle3_on_quantized": {"mtp.available", "quant.target", SMALL},
-    "dflash": {SMALL},
-    "dflash_speculators": {SMALL},
-    "dspark": {"confidence.unused", UNREAD, SMALL},
-    "dspark_modelopt": {"confidence.unused", UNREAD, SMALL},
-    "dspark_specforge": {SMALL},
-    "dspark_speculators": {"confidence.unused", UNREAD, SMALL},
+    "dflash": {SMALL, DEPTH},
+    "dflash_speculators": {SMALL, DEPTH},
+    "dspark": {"confidence.unused", UNREAD, SMALL, DEPTH},
+    "dspark_modelopt": {"confidence.unused", UNREAD, SMALL, DEPTH},
+    "dspark_specforge": {SMALL, DEPTH},
+    "dspark_speculators": {"confidence.unused", UNREAD, SMALL, DEPTH},
     "external": {SMALL},
-    "mtp": {SMALL},
-    "mtp_namespace": {SMALL},
-    "mtp_file": {SMALL},
-    "mtp_quantized": {SMALL},
+    "mtp": {SMALL, DEPTH},
+    "mtp_namespace": {SMALL, DEPTH},
+    "mtp_file": {SMALL, DEPTH},
+    "mtp_quantized": {SMALL, DEPTH},
     "alone": set(),
 }
 # Model-Optimizer's DSpark has the class name of another graph; DeepSpec's layer ids are where two engines never look.

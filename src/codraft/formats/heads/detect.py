@@ -45,18 +45,24 @@ def by_block(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
     names = architectures(config)
     if projector == "domino":
         return Kind(mechanism="domino", family="specforge", seen=("dflash_config.projector_type", projector))
-    if "DFlash2DraftModel" in names or nested.get("selector_rank") or config.get("selector_rank"):
-        return Kind(mechanism="dflash2", family="zlab", seen=("architectures", names))
+    key = next((key for key, part in (("dflash_config.selector_rank", nested), ("selector_rank", config))
+                if part.get("selector_rank")), None)  # fmt: skip
+    if "DFlash2DraftModel" in names or key is not None:
+        return Kind(mechanism="dflash2", family="zlab", seen=(key, "present") if key else ("architectures", names))
     if projector == "dspark":
         rooted = "markov_w1.weight" in tensors or "DFlashDraftModel" in names
         family: Family = "modelopt" if rooted else "specforge"
         return Kind(mechanism="dspark", family=family, seen=("dflash_config.projector_type", projector))
     if "DSparkDraftModel" in names:
         return Kind(mechanism="dspark", family="specforge", seen=("architectures", names))
-    if any("DSpark" in name for name in names) or config.get("markov_rank") is not None:
+    if any("DSpark" in name for name in names):
         return Kind(mechanism="dspark", family="deepspec", seen=("architectures", names))
-    if nested or any("DFlash" in name for name in names):
+    if config.get("markov_rank") is not None:
+        return Kind(mechanism="dspark", family="deepspec", seen=("markov_rank", config["markov_rank"]))
+    if any("DFlash" in name for name in names):
         return Kind(mechanism="dflash", family="zlab", seen=("architectures", names))
+    if nested:
+        return Kind(mechanism="dflash", family="zlab", seen=("dflash_config", "present"))
     return None
 
 

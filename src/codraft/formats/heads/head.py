@@ -8,6 +8,11 @@ from typing import Any, Literal
 Family = Literal["safeailab", "modelopt", "speculators", "deepspec", "zlab", "specforge", "native", "other"]
 # Mechanisms of ours, and those that are told apart in order to be named.
 OTHER_MECHANISMS = ("eagle", "peagle", "dflash2", "domino", "medusa", "mlp_speculator", "gemma4_assistant")
+# Those whose layout and options are known; those that draft a block at once; those that may take embedding and output
+# head from the target.
+KNOWN_MECHANISMS = ("eagle3", "mtp", "dflash", "dspark")
+BLOCK_MECHANISMS = ("dflash", "dspark", "dflash2", "domino")
+BORROWING_MECHANISMS = ("eagle3", "dflash", "dspark")
 # Slot of a feature or mask, and the token it predicts: `shifted` pairs feature t with token t + 1, `same_slot` predicts
 # its own position, `next_slot` the position after.
 Alignment = Literal["shifted", "same_slot", "next_slot"]

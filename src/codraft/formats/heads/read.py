@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from codraft.core.errors import SpecError
 from codraft.formats.fields import Fields
-from codraft.formats.heads.head import Alignment, Block, Geometry, Head, Kind, Markov, Taps
+from codraft.formats.heads.head import BLOCK_MECHANISMS, Alignment, Block, Geometry, Head, Kind, Markov, Taps
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.safetensors import TensorInfo
 
@@ -62,7 +62,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
         taps=taps,
         num_taps=len(taps[0].written) if taps else fused(kind, shapes, target_hidden),
         alignment=alignment_of(kind, whole),
-        block=read_block(whole) if kind.mechanism in ("dflash", "dspark", "dflash2", "domino") else None,
+        block=read_block(whole) if kind.mechanism in BLOCK_MECHANISMS else None,
         markov=markov,
         num_modules=whole.size("num_nextn_predict_layers", "mtp_num_hidden_layers", lowest=0) or 1,
     )
@@ -186,7 +186,7 @@ def read_markov(fields: Fields) -> Markov | None:
 
 def alignment_of(kind: Kind, fields: Fields) -> Alignment:
     """Which token a slot predicts."""
-    if kind.mechanism not in ("dflash", "dspark", "dflash2", "domino"):
+    if kind.mechanism not in BLOCK_MECHANISMS:
         return "shifted"
     for key in ("sample_from_anchor", "dflash_config.shift_label", "shift_label"):
         flag = fields.switch(key)

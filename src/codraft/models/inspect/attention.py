@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.head import Geometry
 from codraft.formats.heads.read import implied_head_dim
+from codraft.models.inspect.cached import cached_numbers
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked, seen_at, tensor_evidence
+from codraft.models.memory import token_elements
 
 RATIO = Rule(
     code="heads.ratio",
@@ -91,6 +93,8 @@ DISAGREES = Rule(
 )
 RULES = (RATIO, ODD_GROUP, TP_HEADS, TP_KV, TP_LATENT, KV_WIDER, HEAD_DIM, HEAD_DIM_ASSUMED, DOUBLED, DISAGREES)
 
+# Share of the target's cache from which a drafter's counts.
+MUCH = 0.25
 # Groups that every kernel table has.
 USUAL_GROUPS = (1, 2, 4, 8)
 
@@ -240,15 +244,19 @@ def check_doubled(drafter: HeadModel) -> Iterator[Finding]:
 
 
 def check_cache(target: Model, drafter: HeadModel) -> Iterator[Finding]:
-    """Bytes that one drafter layer caches for a token, against one target layer."""
-    arch, g = target.arch, drafter.head.geometry
-    if not arch.num_kv_heads or not arch.head_dim or latent(target) or not g.num_layers:
+    """Numbers that one drafter layer caches for a token, against one target layer."""
+    g = drafter.head.geometry
+    cached = [sum(token_elements(layer)) for layer in target.arch.layers]
+    if not g.num_layers or not any(cached):
         return
-    ours, theirs = g.num_kv_heads * g.head_dim, arch.num_kv_heads * arch.head_dim
+    ours, theirs = cached_numbers(drafter.head) / g.num_layers, max(cached)
     if ours > theirs:
+        share = ours * g.num_layers / sum(cached)
         yield KV_WIDER.found(
-            f"a drafter layer caches {g.num_kv_heads} heads of {g.head_dim}, a target layer {arch.num_kv_heads} of "
-            f"{arch.head_dim}: {ours / theirs:.1f} times as much",
+            f"a drafter layer caches {ours:,.0f} numbers for a token, a target layer {theirs:,.0f}: {share:.0%} of the "
+            "target's cache in all",
             drafter.key("num_key_value_heads"),
-            target.key("num_key_value_heads"),
+            target.key("kv_lora_rank" if latent(target) else "num_key_value_heads"),
+            # Beside a latent every ordinary head is wide; then it is the whole that counts.
+            severity="note" if latent(target) and share < MUCH else None,
         )

@@ -11,9 +11,10 @@ from codraft.models.inspect.positions import window_of
 CONFLICT = Rule(
     code="block.conflict",
     severity="error",
-    title="The block size stands in two places and differs",
-    consequence="Each engine reads its own place, and a block of the wrong length drafts badly at every position.",
-    fix="Write the block size of the training into both.",
+    title="A setting of the block stands in two places and differs",
+    consequence="Each engine reads its own place: with a block of another length, another mask token or another "
+    "mask every position is drafted badly.",
+    fix="Write what the training had into both.",
     seen="sgl-project/SpecForge#772",
 )
 ABSENT = Rule(
@@ -80,6 +81,14 @@ CAUSAL = Rule(
     consequence="vLLM takes a missing sliding_window_non_causal as not causal, while the library's default is causal.",
     fix="Write sliding_window_non_causal.",
 )
+REDUCED = Rule(
+    code="block.reduced",
+    severity="warning",
+    title="A reduced vocabulary in a layout that has none",
+    consequence="Only the speculators library's layout has a block drafter's own output head and map; loaders of "
+    "the others borrow the target's head and ignore yours.",
+    fix="Export it in the speculators layout, or draft from the whole vocabulary.",
+)
 CONFIDENCE = Rule(
     code="confidence.unused",
     severity="note",
@@ -87,7 +96,17 @@ CONFIDENCE = Rule(
     consequence="SGLang builds it only in its non-static verify modes; without a cost table all drafts are verified.",
     fix="Switch on the scheduling of your engine if you rely on it at high load.",
 )
-RULES = (CONFLICT, ABSENT, DEPTH, SHORT, MASK_ABSENT, MASK_RANGE, ALIGNMENT, MARKOV_ZERO, CAUSAL, CONFIDENCE)
+RULES = (CONFLICT, ABSENT, DEPTH, SHORT, MASK_ABSENT, MASK_RANGE, ALIGNMENT, MARKOV_ZERO, CAUSAL, REDUCED, CONFIDENCE)
+
+
+# Keys that say the same thing.
+ALIASES = (
+    ("block_size", "dflash_config.block_size", "dspark_block_size", "dspark_config.block_size"),
+    ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id"),
+    ("dflash_config.causal", "is_causal"),
+    ("markov_rank", "dflash_config.markov_rank", "dspark_markov_rank"),
+    ("markov_head_type", "dflash_config.markov_head_type", "dspark_markov_head_type"),
+)
 
 
 def check(pair: Pair) -> Iterator[Finding]:
@@ -98,7 +117,10 @@ def check(pair: Pair) -> Iterator[Finding]:
     block = drafter.head.block
     yield from check_size(pair, drafter, block)
     yield from check_mask(pair, drafter, block)
-    yield from check_alignment(drafter)
+    yield from check_alignment(drafter, pair.question.engine)
+    if drafter.head.reduced and drafter.head.kind.family != "speculators":
+        tokens = f"{drafter.head.draft_vocab_size} of {drafter.head.vocab_size} tokens"
+        yield REDUCED.found(f"{tokens}, in the {drafter.head.kind.family} layout", drafter.key("draft_vocab_size"))
     if drafter.head.mechanism == "dspark":
         yield from check_heads(drafter, pair.question.engine)
     windowed = drafter.head.kind.family == "speculators" and window_of(drafter) is not None
@@ -111,11 +133,12 @@ def check(pair: Pair) -> Iterator[Finding]:
 
 def check_size(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding]:
     """Block sizes against each other and against D."""
-    if len(set(block.sizes.values())) > 1:
-        yield CONFLICT.found(
-            " and ".join(f"{key} is {size}" for key, size in block.sizes.items()),
-            *(drafter.key(key) for key in block.sizes),
-        )
+    for keys in ALIASES:
+        stated = {key: drafter.key(key).value for key in keys if drafter.key(key).value is not None}
+        if len({str(value) for value in stated.values()}) > 1:
+            yield CONFLICT.found(
+                " and ".join(f"{key} is {value}" for key, value in stated.items()), *map(drafter.key, stated)
+            )
     if block.size is None:
         yield ABSENT.found(
             f"block_size is absent{elsewhere(drafter.config, 'block_size')}",
@@ -161,7 +184,7 @@ def check_mask(pair: Pair, drafter: HeadModel, block: Block) -> Iterator[Finding
         )
 
 
-def check_alignment(drafter: HeadModel) -> Iterator[Finding]:
+def check_alignment(drafter: HeadModel, engine: str | None) -> Iterator[Finding]:
     """DFlashDraftModel is used by three graphs."""
     names = architectures(drafter.config)
     next_slot = drafter.head.alignment == "next_slot"
@@ -169,12 +192,15 @@ def check_alignment(drafter: HeadModel) -> Iterator[Finding]:
         yield ALIGNMENT.found(
             "the class is DFlashDraftModel, and slots predict the next position", drafter.key("architectures")
         )
-    unsaid = drafter.head.kind.family == "speculators" and drafter.key("sample_from_anchor").value is None
-    if drafter.head.mechanism == "dspark" and unsaid:
+    anchor = drafter.key("sample_from_anchor")
+    early = drafter.head.kind.family == "speculators" and anchor.value is not True
+    if drafter.head.mechanism == "dspark" and early:
+        said = "absent" if anchor.value is None else "false"
         yield ALIGNMENT.found(
-            "sample_from_anchor is absent, and early files of the library predict their own position",
-            absent_evidence("drafter", "config.json", "sample_from_anchor"),
+            f"sample_from_anchor is {said}, and early files of the library predict their own position",
+            anchor,
             engines={"sglang": "refuses files of the early convention"},
+            severity="error" if engine == "sglang" and anchor.value is False else None,
         )
     markov = drafter.head.markov
     if drafter.head.mechanism == "dspark" and markov is not None and not markov.rank:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
+from codraft.formats.heads.head import BORROWING_MECHANISMS
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, tensor_evidence
 from codraft.models.inspect.values import same_rows
@@ -98,7 +99,7 @@ def check(pair: Pair) -> Iterator[Finding]:
     if not isinstance(drafter, HeadModel):
         return
     yield from check_tie(drafter)
-    if drafter.tensors and drafter.head.mechanism in ("eagle3", "dflash", "dspark"):
+    if drafter.tensors and drafter.head.mechanism in BORROWING_MECHANISMS:
         yield from check_head(pair.target, drafter)
         yield from check_embedding(pair.target, drafter)
 

@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from codraft.formats.heads.head import Head, Taps
-
-BLOCKS = ("dflash", "dspark", "dflash2", "domino")
+from codraft.formats.heads.head import BLOCK_MECHANISMS, Head, Taps
 
 
 def default_outputs(L: int) -> tuple[int, ...]:
@@ -30,7 +28,7 @@ def engine_readings(head: Head, L: int, engine: str) -> list[Reading]:
     """
     first = head.taps[0]
     nested = next((taps for taps in head.taps if taps.key.startswith("eagle_config.")), None)
-    if head.mechanism in BLOCKS:
+    if head.mechanism in BLOCK_MECHANISMS:
         if first.convention == "input" and engine != "vllm":
             return [Reading(None, f"does not read {first.key} in the versions read")]
         return [Reading(first.outputs, "takes target_layer_ids as outputs of layers")]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
-from codraft.formats.heads.head import Head, Taps
-from codraft.models.inspect.engines import BLOCKS, both_keys, default_outputs, engine_readings, remarks, wrong
+from codraft.formats.heads.head import BLOCK_MECHANISMS, Head, Taps
+from codraft.models.inspect.engines import both_keys, default_outputs, engine_readings, remarks, wrong
 from codraft.models.inspect.pair import (
     ENGINE_NAMES,
     ENGINES,
@@ -130,10 +130,10 @@ SERIAL = ("eagle3", "peagle")
 def check(pair: Pair) -> Iterator[Finding]:
     """Width of the features, then the layers they come from."""
     drafter = pair.drafter
-    if not isinstance(drafter, HeadModel) or drafter.head.mechanism not in (*SERIAL, *BLOCKS, "mtp", "eagle"):
+    if not isinstance(drafter, HeadModel) or drafter.head.mechanism not in (*SERIAL, *BLOCK_MECHANISMS, "mtp", "eagle"):
         return
     yield from check_width(pair.target, drafter)
-    if drafter.head.mechanism in (*SERIAL, *BLOCKS):
+    if drafter.head.mechanism in (*SERIAL, *BLOCK_MECHANISMS):
         yield from check_taps(pair, drafter)
 
 
@@ -224,7 +224,7 @@ def check_convention(drafter: HeadModel, first: Taps, L: int) -> Iterator[Findin
 def check_absent(drafter: HeadModel, L: int) -> Iterator[Finding]:
     """No ids: a guess for EAGLE-3, an error for block drafters."""
     head = drafter.head
-    if head.mechanism in BLOCKS:
+    if head.mechanism in BLOCK_MECHANISMS:
         yield ABSENT_BLOCK.found(
             f"target_layer_ids is absent{elsewhere(drafter.config, 'target_layer_ids')}",
             absent_evidence("drafter", "config.json", "target_layer_ids"),

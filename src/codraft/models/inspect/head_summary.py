@@ -1,14 +1,14 @@
 """A drafter's head in the numbers that speculation depends on."""
 
 from codraft.core.inspection import HeadSummary
-from codraft.formats.fields import Fields
-from codraft.formats.heads.head import Head
+from codraft.formats.heads.head import BORROWING_MECHANISMS, Head
 from codraft.formats.heads.layout import is_scale
+from codraft.models.inspect.cached import cached_numbers
 from codraft.models.inspect.pair import HeadModel
 from codraft.models.inspect.positions import drafter_positions
+from codraft.models.memory import DTYPE_BYTES
+from codraft.models.summary import weight_bytes
 
-# Bytes of an element of the cache, by the names the records use.
-CACHE_DTYPES = {"f32": 4, "bf16": 2, "fp8": 1}
 # No weights: the maps of a reduced vocabulary.
 MAPS = ("d2t", "t2d")
 
@@ -18,9 +18,6 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
     head, g = drafter.head, drafter.head.geometry
     first = head.taps[0] if head.taps else None
     weights = {name: info for name, info in drafter.tensors.items() if name not in MAPS and not is_scale(name)}
-    by_dtype: dict[str, int] = {}
-    for info in drafter.tensors.values():
-        by_dtype[info.dtype] = by_dtype.get(info.dtype, 0) + info.num_bytes
     return HeadSummary(
         id=drafter.checkpoint.label,
         mechanism=head.mechanism,
@@ -38,25 +35,15 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
         mask_token_id=head.block.mask_token_id if head.block else None,
         max_positions=drafter_positions(drafter),
         parameters=sum(info.num_elements for info in weights.values()) or None,
-        weight_bytes=by_dtype,
-        kv_bytes_per_token={name: cached_numbers(head) * size for name, size in CACHE_DTYPES.items()},
+        weight_bytes=weight_bytes(drafter.tensors),
+        kv_bytes_per_token={name: cached_numbers(head) * size for name, size in DTYPE_BYTES.items()},
         borrows=borrowed(drafter, head),
     )
 
 
-def cached_numbers(head: Head) -> int:
-    """Numbers that a head's layers cache for a token: keys and values, or the latent of MLA with its rotated part."""
-    g = head.geometry
-    fields = Fields(head.text, head.text_path)
-    latent = fields.size("kv_lora_rank", lowest=0)
-    if latent:
-        return g.num_layers * (latent + (fields.size("qk_rope_head_dim", lowest=0) or 0))
-    return 2 * g.num_layers * g.num_kv_heads * g.head_dim
-
-
 def borrowed(drafter: HeadModel, head: Head) -> list[str]:
     """What a head takes from the target; nothing is known without its tensors."""
-    if not drafter.tensors or head.mechanism not in ("eagle3", "dflash", "dspark"):
+    if not drafter.tensors or head.mechanism not in BORROWING_MECHANISMS:
         return []
     names = {"embed_tokens.weight": "embedding", "lm_head.weight": "output head"}
     return [word for name, word in names.items() if name not in drafter.tensors]

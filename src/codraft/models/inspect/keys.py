@@ -1,6 +1,6 @@
 """Keys of a drafter's config that mean two things, that a reader ignores, or that name another target."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from codraft.core.inspection import Finding
 from codraft.models.inspect.pair import ENGINES, HeadModel, Pair, Rule, absent_evidence, tensor_evidence
@@ -70,6 +70,31 @@ IGNORED = Rule(
     fix="Set it on the engine's command line where there is a flag, or do not rely on it.",
     seen="vllm-project/vllm#52258",
 )
+PROPOSAL = Rule(
+    code="block.proposal",
+    severity="warning",
+    title="The file proposes more drafts than its block has",
+    consequence="Engines that take the file's own number ask for a draft that was never trained; a block of 8 that "
+    "holds the anchor drafts 7.",
+    fix="Write what the block drafts into speculative_tokens, and ask for it by flag.",
+    seen="vllm-project/speculators#456",
+)
+DTYPE = Rule(
+    code="dtype.differs",
+    severity="note",
+    title="Drafter and target name different dtypes",
+    consequence="Engines cast one of them, as a rule the drafter. It costs a little acceptance, never all of it.",
+    fix="Nothing to do; look elsewhere if acceptance is near 1.",
+    seen="vllm-project/vllm#41789",
+)
+REMOTE = Rule(
+    code="code.remote",
+    severity="note",
+    title="The config names code to be run",
+    consequence="Some loaders run it when they are told to trust remote code. codraft never does, and engines with "
+    "a class of their own need none.",
+    fix="Leave trust_remote_code off unless the engine lacks the class.",
+)
 DRAFT_VOCAB_KEY = Rule(
     code="draft_vocab.key",
     severity="warning",
@@ -77,10 +102,14 @@ DRAFT_VOCAB_KEY = Rule(
     consequence="Without draft_vocab_size SGLang uses the target's output head: drafted ids mean other tokens.",
     fix="Write draft_vocab_size (the rows of lm_head) into config.json.",
 )
-RULES = (RESIDUAL, OUTPUT, EXCLUSIVE, NO_AUX, LAYERS, VERIFIER, VERIFIER_NAME, IGNORED, DRAFT_VOCAB_KEY)
+RULES = (
+    RESIDUAL, OUTPUT, EXCLUSIVE, NO_AUX, LAYERS, VERIFIER, VERIFIER_NAME, IGNORED, PROPOSAL, DTYPE, REMOTE,
+    DRAFT_VOCAB_KEY,
+)  # fmt: skip
 
 # (mechanisms, dotted config key or tensor, engine, what it makes of it). Read in vLLM 0.32, SGLang and TensorRT-LLM
 # sources; see docs/references.md.
+NORM_BEFORE = ("norm_before_fc", "eagle_config.norm_before_fc")
 UNREAD: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("dspark",), "embed_tokens.weight", "sglang", "skips it and uses the target's"),
     (("dspark",), "lm_head.weight", "sglang", "skips it and uses the target's"),
@@ -98,6 +127,10 @@ def check(pair: Pair) -> Iterator[Finding]:
     if drafter.head.mechanism == "eagle3":
         yield from check_eagle(drafter)
     yield from check_verifier(pair, drafter)
+    yield from check_proposals(drafter)
+    yield from check_dtype(pair, drafter)
+    if drafter.key("auto_map").value is not None:
+        yield REMOTE.found("auto_map is there", drafter.key("auto_map"))
     yield from check_unread(pair, drafter)
 
 
@@ -111,10 +144,9 @@ def check_eagle(drafter: HeadModel) -> Iterator[Finding]:
     # Each family's own default is the graph that everybody means.
     if config.get("norm_output") is (family == "speculators"):
         yield OUTPUT.found(f"norm_output is {config['norm_output']} in a {family} file", drafter.key("norm_output"))
-    if config.get("fc_norm") is True and config.get("norm_before_fc") is True:
-        yield EXCLUSIVE.found(
-            "fc_norm and norm_before_fc are both true", drafter.key("fc_norm"), drafter.key("norm_before_fc")
-        )
+    before = next((key for key in NORM_BEFORE if drafter.key(key).value is True), None)
+    if config.get("fc_norm") is True and before is not None:
+        yield EXCLUSIVE.found(f"fc_norm and {before} are both true", drafter.key("fc_norm"), drafter.key(before))
     if drafter.key("eagle_config.use_aux_hidden_state").value is False:
         yield NO_AUX.found("use_aux_hidden_state is false", drafter.key("eagle_config.use_aux_hidden_state"))
     declared = drafter.head.text.get("num_hidden_layers")
@@ -129,6 +161,28 @@ def check_eagle(drafter: HeadModel) -> Iterator[Finding]:
             absent_evidence("drafter", "config.json", "draft_vocab_size"),
             severity="error" if drafter.head.reduced else "note",
         )
+
+
+def check_proposals(drafter: HeadModel) -> Iterator[Finding]:
+    """The D that a speculators file proposes, against its own block."""
+    methods, most = drafter.key("speculators_config.proposal_methods").value, drafter.head.max_D
+    asked = [part.get("speculative_tokens") for part in methods or [] if isinstance(part, Mapping)]
+    too_many = [D for D in asked if isinstance(D, int) and most is not None and most < D]
+    if too_many:
+        yield PROPOSAL.found(
+            f"speculative_tokens is {too_many[0]}, and the block drafts {most}",
+            drafter.key("speculators_config.proposal_methods"),
+            drafter.key("block_size"),
+        )
+
+
+def check_dtype(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
+    """The dtype that each config names."""
+    keys = [next((key for key in ("dtype", "torch_dtype") if side.key(key).value is not None), "dtype")
+            for side in (pair.target, drafter)]  # fmt: skip
+    theirs, ours = pair.target.key(keys[0]), drafter.key(keys[1])
+    if isinstance(theirs.value, str) and isinstance(ours.value, str) and theirs.value != ours.value:
+        yield DTYPE.found(f"{ours.value} in the drafter, {theirs.value} in the target", ours, theirs)
 
 
 def check_verifier(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:

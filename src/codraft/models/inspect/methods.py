@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
+from codraft.core.errors import SpecError
 from codraft.core.inspection import Finding
 from codraft.formats.heads.detect import architectures
-from codraft.formats.heads.head import OTHER_MECHANISMS
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, asked
+from codraft.formats.heads.head import KNOWN_MECHANISMS, OTHER_MECHANISMS
+from codraft.models.inspect.pair import ENGINE_NAMES, HeadModel, Model, Pair, Rule, absent_evidence, asked
 
 MISMATCH = Rule(
     code="method.mismatch",
@@ -73,6 +74,29 @@ UNSUPPORTED = Rule(
     consequence="The server refuses to start, or runs another graph.",
     fix="Check the engine's version, or use a mechanism that it runs.",
 )
+NO_DRAFTER = Rule(
+    code="method.no_drafter",
+    severity="error",
+    title="The method needs a drafter, and none is given",
+    consequence="The engine refuses to start.",
+    fix="Name the drafter after the target, or ask for mtp, ngram or suffix, which need none.",
+)
+NUMBERS = Rule(
+    code="depth.numbers",
+    severity="note",
+    title="What each engine is told for one D",
+    consequence="SGLang counts the anchor's slot among the draft tokens and wants three numbers; with two draft "
+    "tokens it drafts one.",
+    fix="Give each engine its own number.",
+    seen="sgl-project/sglang#3883, gpustack/gpustack#3396",
+)
+DEEP = Rule(
+    code="depth.large",
+    severity="warning",
+    title="More drafts than some kernels take",
+    consequence="Older versions of vLLM verify at most 32 drafts of a request and fail beyond.",
+    fix="Ask for 32 or fewer, or check the version.",
+)
 MULTIMODAL = Rule(
     code="external.multimodal",
     severity="warning",
@@ -81,7 +105,20 @@ MULTIMODAL = Rule(
     "target has seen.",
     fix="Use a text-only model with the target's tokenizer.",
 )
-RULES = (MISMATCH, HEAD_AS_MODEL, MODEL_AS_HEAD, NOT_RUN, NO_CLASS, PLAIN_CLASS, LAYER_CLASS, MULTIMODAL, UNSUPPORTED)
+RULES = (
+    MISMATCH,
+    HEAD_AS_MODEL,
+    MODEL_AS_HEAD,
+    NOT_RUN,
+    NO_CLASS,
+    PLAIN_CLASS,
+    LAYER_CLASS,
+    NO_DRAFTER,
+    NUMBERS,
+    DEEP,
+    MULTIMODAL,
+    UNSUPPORTED,
+)
 
 # What users and engines call the mechanisms.
 METHODS = {
@@ -97,21 +134,15 @@ METHODS = {
     "eagle2": "eagle",
     "p-eagle": "peagle",
 }
-HEADS = ("eagle3", "mtp", "dflash", "dspark", *OTHER_MECHANISMS)
-NO_DRAFTER = ("ngram", "suffix")
-# What each engine calls a mechanism; None: it has none. Sources: each engine's documentation of speculative decoding.
-ENGINE_METHODS: dict[str, dict[str, str | None]] = {
-    "vllm": {"external": "draft_model", "eagle3": "eagle3", "mtp": "mtp", "dflash": "dflash", "dspark": "dspark",
-             "eagle": "eagle", "peagle": "eagle3 with parallel_drafting", "dflash2": "dflash (V2 runner)",
-             "medusa": "medusa", "mlp_speculator": "mlp_speculator", "gemma4_assistant": "mtp", "domino": None},
-    "sglang": {"external": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE or NEXTN", "dflash": "DFLASH",
-               "dspark": "DSPARK", "eagle": "EAGLE", "gemma4_assistant": "frozen-KV MTP", "domino": "DFLASH",
-               "peagle": None, "medusa": None, "mlp_speculator": None},
-    "trtllm": {"external": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash", "dspark": "DSpark",
-               "eagle": None, "peagle": None, "medusa": None, "mlp_speculator": None, "dflash2": None, "domino": None},
-}  # fmt: skip
-
-
+HEADS = (*KNOWN_MECHANISMS, *OTHER_MECHANISMS)
+# They need no weights.
+FREE = ("ngram", "suffix")
+# Mechanisms that an engine has no method for, by the engines' documentation of speculative decoding (references.md).
+LACKS = {
+    "vllm": ("domino",),
+    "sglang": ("peagle", "medusa", "mlp_speculator"),
+    "trtllm": ("eagle", "peagle", "medusa", "mlp_speculator", "dflash2", "domino"),
+}
 # Mechanisms that engines serve under another one's method; an engine where only that one does.
 SERVED_AS: dict[str, tuple[str, str | None]] = {
     "peagle": ("eagle3", None),
@@ -122,21 +153,29 @@ SERVED_AS: dict[str, tuple[str, str | None]] = {
 }
 # A head has a layer or two; some have the target's number in their config, but then tensors that tell.
 FEW_LAYERS = 2
+OLD_MOST = 32
 TOWERS = ("vision_config", "audio_config")
 PLAIN_ENDINGS = ("ForCausalLM", "ForConditionalGeneration")
-# The mechanisms whose graph codraft knows.
-KNOWN = ("eagle3", "mtp", "dflash", "dspark")
 
 
-def canonical_method(text: str) -> str:
-    """A mechanism's name, whatever the engine calls it."""
-    return METHODS.get(text.lower(), text.lower())
+def asked_method(text: str | None, engine: str | None, *, alone: bool) -> str | None:
+    """A mechanism's name, whatever the engine calls it; `alone`: no drafter is given. SpecError for an unknown word."""
+    if text is None:
+        return None
+    name = METHODS.get(text.lower(), text.lower())
+    if name not in ("external", *HEADS, *FREE):
+        known = ", ".join(("external", *HEADS, *FREE))
+        raise SpecError(f"--method '{text}' is not known; choose one of {known}, or an engine's own word")
+    # SGLang's word for a target's own module.
+    return "mtp" if name == "eagle" and engine == "sglang" and alone else name
 
 
 def check(pair: Pair) -> Iterator[Finding]:
     """Method against architecture, class names, and what the engine runs."""
     method, drafter = pair.question.method, pair.drafter
+    yield from check_depth(pair)
     if drafter is None:
+        yield from check_alone(pair)
         return
     if isinstance(drafter, HeadModel):
         yield from check_head(pair, drafter)
@@ -150,7 +189,7 @@ def check(pair: Pair) -> Iterator[Finding]:
             # Early heads look like plain models but for their tensors, and a pickle is not opened.
             severity="warning" if drafter.checkpoint.pickled and len(drafter.arch.layers) <= FEW_LAYERS else None,
         )
-    elif method in NO_DRAFTER:
+    elif method in FREE:
         yield MISMATCH.found(
             f"the method is {method}, which takes no drafter",
             asked("method", method),
@@ -166,11 +205,43 @@ def check(pair: Pair) -> Iterator[Finding]:
     yield from check_engine(pair)
 
 
+def check_alone(pair: Pair) -> Iterator[Finding]:
+    """A method that needs a drafter, and none is given; some targets have theirs inside."""
+    method = pair.question.method
+    inside = method == "mtp" or (method == "dspark" and any(key.startswith("dspark_") for key in pair.target.arch.text))
+    if method in ("external", *HEADS) and not inside:
+        yield NO_DRAFTER.found(f"the method is {method}, and only a target is given", asked("method", method))
+
+
+def check_depth(pair: Pair) -> Iterator[Finding]:
+    """What each engine is told for one D; D beyond what older kernels take."""
+    D = pair.question.depth
+    if D is None:
+        return
+    block = pair.head is not None and pair.head.block is not None
+    slots = f"--speculative-num-draft-tokens {D + 1}"
+    serial = f"--speculative-num-steps {D} --speculative-eagle-topk 1 {slots}"
+    yield NUMBERS.found(
+        f"D = {D}",
+        asked("depth", D),
+        engines={
+            "vllm": f"num_speculative_tokens {D}",
+            "sglang": f"{slots if block else serial} (the anchor's slot counts)",
+            "trtllm": f"max_draft_len {D}",
+        },
+    )
+    if D > OLD_MOST:
+        yield DEEP.found(f"D = {D}", asked("depth", D), engines={"vllm": f"older versions take at most {OLD_MOST}"})
+
+
 def check_multimodal(drafter: Model) -> Iterator[Finding]:
-    """Towers beside the language model."""
+    """Towers beside the language model, or positions in several dimensions."""
     towers = [key for key in TOWERS if isinstance(drafter.config.get(key), Mapping)]
+    rope = drafter.arch.rope
     if towers:
         yield MULTIMODAL.found(f"its config has {' and '.join(towers)}", *(drafter.key(key) for key in towers))
+    elif rope is not None and rope.kind == "mrope":
+        yield MULTIMODAL.found("its positions have several dimensions (mrope)", drafter.key("rope_scaling"))
 
 
 def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
@@ -194,7 +265,7 @@ def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
             *evidence,
             fix=f"Use the method {found}.",
         )
-    if found not in KNOWN:
+    if found not in KNOWN_MECHANISMS:
         yield NOT_RUN.found(f"the checkpoint is {found}, seen by {seen[0]}", drafter.key("architectures"))
     names = architectures(drafter.config)
     plain = [name for name in names if name.endswith(PLAIN_ENDINGS) and "eagle" not in name.lower()]
@@ -219,13 +290,12 @@ def check_engine(pair: Pair) -> Iterator[Finding]:
     if engine is None or drafter is None:
         return
     mechanism = drafter.head.mechanism if isinstance(drafter, HeadModel) else "external"
-    if isinstance(drafter, Model) and pair.question.method in NO_DRAFTER:
+    if isinstance(drafter, Model) and pair.question.method in FREE:
         return
-    if ENGINE_METHODS[engine].get(mechanism, "") is None:
-        yield UNSUPPORTED.found(f"{engine} has no method for {mechanism} in the versions read", asked("engine", engine))
+    name = ENGINE_NAMES[engine]
+    if mechanism in LACKS[engine]:
+        yield UNSUPPORTED.found(f"{name} has no method for {mechanism} in the versions read", asked("engine", engine))
     if engine == "vllm" and mechanism == "dspark":
         yield UNSUPPORTED.found(
-            "vLLM runs dspark in its GPU runner only, and not before 0.33",
-            asked("engine", engine),
-            severity="note",
+            "vLLM 0.32 runs dspark in its newer GPU runner only", asked("engine", engine), severity="note"
         )

@@ -75,7 +75,7 @@ STYLE = Rule(
     severity="warning",
     title="Interleaved rotary positions",
     consequence="Engines that rotate halves (the usual, NeoX, style) load it without error and draft badly.",
-    fix="Check that the engine reads is_neox_style or rope_style of this config.",
+    fix="Check that the engine reads this key.",
 )
 KEYS = Rule(
     code="rope.keys",
@@ -134,6 +134,9 @@ def check(pair: Pair) -> Iterator[Finding]:
     if drafter is None:
         return
     yield from check_limit(pair, drafter)
+    if isinstance(drafter, Model) and all(layer.window for layer in drafter.arch.layers):
+        words = f"every layer of the drafter sees {drafter.arch.window} tokens"
+        yield WINDOW.found(words, drafter.key("sliding_window"))
     if isinstance(drafter, HeadModel) and drafter.head.mechanism != "mtp" and drafter.head.geometry.num_layers:
         yield from check_rope(target, drafter)
         yield from check_window(drafter)
@@ -212,7 +215,7 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
             # Published block drafters rotate whole heads beside targets that do not, and are accepted well.
             severity="note" if drafter.head.block is not None else None,
         )
-    for key in ("is_neox_style", "rope_is_neox_style"):
+    for key in ("is_neox_style", "rope_is_neox_style", "dflash_config.is_neox_style"):
         if drafter.key(key).value is False:
             yield STYLE.found(f"{key} is false", drafter.key(key))
     if isinstance(text.get("rope_parameters"), Mapping) and "rope_theta" not in text and ours.theta != OLD_BASE:
