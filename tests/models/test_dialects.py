@@ -33,7 +33,11 @@ def test_blocks_of_a_search_may_lack_attention_or_ffn() -> None:
     arch = read_architecture(SEARCHED)
     assert kv_heads(arch) == [2, 0, 1]
     assert [layer.width for layer in arch.layers] == [1024, 1792, None]
-    assert [(layer.mixer, layer.ffn) for layer in arch.layers] == [("full", "dense"), ("none", "dense"), ("full", "none")]
+    assert [(layer.mixer, layer.ffn) for layer in arch.layers] == [
+        ("full", "dense"),
+        ("none", "dense"),
+        ("full", "none"),
+    ]
     assert (arch.G, kv_bytes(arch).per_token) == (4, 3 * 2 * 64 * 2)
     assert count_parameters(arch) is not None
 
@@ -88,7 +92,9 @@ def test_an_encoder_is_no_decoder_only_language_model(name: str) -> None:
 
 def test_an_encoder_that_is_set_up_as_a_decoder_is_read_but_not_counted() -> None:
     decoder = {"decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 32, "num_hidden_layers": 9}
-    arch = read_architecture({**LLAMA, "model_type": "bart", "is_decoder": True, "num_key_value_heads": None, **decoder})
+    arch = read_architecture(
+        {**LLAMA, "model_type": "bart", "is_decoder": True, "num_key_value_heads": None, **decoder}
+    )
     assert (len(arch.layers), arch.num_heads, arch.layers[0].width, arch.rope) == (3, 4, 32, None)
     assert count_parameters(arch) is None
     factorised = {**LLAMA, "model_type": "rembert", "is_decoder": True}

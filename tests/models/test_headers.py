@@ -51,7 +51,8 @@ def test_packed_weights_prove_a_width_by_their_rows() -> None:
         ({"num_key_value_heads": 4, "head_dim": 8}, {}, "num_key_value_heads", 4, 2),
         ({"head_dim": 16}, {}, "head_dim", 16, 8),
         ({"hidden_size": 64}, {"embed_tokens": (100, 32)}, "hidden_size", 64, 32),
-        ({"vocab_size": 90}, {}, "vocab_size", 90, 100),
+        ({"vocab_size": 110}, {}, "vocab_size", 110, 100),
+        ({"vocab_size": 90}, {"embed_tokens": (2000, 64)}, "vocab_size", 90, 2000),
         ({"tie_word_embeddings": False}, {"lm_head": None}, "tie_word_embeddings", False, True),
     ],
 )
@@ -65,7 +66,7 @@ def test_what_headers_prove_against_the_config_is_kept(
 
 
 def test_a_disagreement_names_the_key_of_a_nested_config() -> None:
-    arch = read_architecture({"text_config": {**LLAMA, "vocab_size": 99}}, llama_tensors())
+    arch = read_architecture({"text_config": {**LLAMA, "vocab_size": 101}}, llama_tensors())
     assert [d.key for d in arch.disagreements] == ["text_config.vocab_size"]
 
 

@@ -40,7 +40,8 @@ ALTERNATE = ["sliding_attention", "full_attention"] * 3
 # What a family needs beside, or switches that change its layers; a name with `+` is a variant of the family before it.
 FAMILIES: dict[str, dict[str, Any]] = {
     "afmoe": {}, "apertus": {}, "arcee": {}, "aria_text": {}, "bamba": {"attn_layer_indices": [2, 5]}, "biogpt": {},
-    "bitnet": {}, "bloom": {}, "codegen": {}, "ctrl": {"dff": 136}, "cohere": {}, "cohere+norms": {"use_qk_norm": True}, "cohere2": {},
+    "bitnet": {}, "bloom": {}, "codegen": {}, "ctrl": {"dff": 136}, "cohere": {},
+    "cohere+norms": {"use_qk_norm": True}, "cohere2": {},
     "cohere2_moe": {}, "cwm": {}, "deepseek_v2": {}, "deepseek_v3": {}, "deepseek_v3+plain": {"q_lora_rank": None},
     "deepseek_v32": {}, "deepseek_v4": {}, "dots1": {}, "ernie4_5": {}, "ernie4_5_moe": {}, "exaone4": {},
     "exaone_moe": {}, "falcon": {}, "falcon+new": {"new_decoder_architecture": True, "num_kv_heads": 2},

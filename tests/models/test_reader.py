@@ -159,13 +159,18 @@ def test_an_mtp_module_has_the_blocks_that_the_config_names() -> None:
         ({}, "no causal language model"),
         (
             {"model_type": "clip", "vision_config": {"num_hidden_layers": 2, "hidden_size": 3}},
-            "no causal language model",
+            "model_type 'clip' is no decoder-only language model",
         ),
         ({"text_config": 3}, "no causal language model"),
         ([], "does not hold an object"),
         ({**LLAMA, "is_encoder_decoder": True}, "an encoder with a decoder"),
         ({**LLAMA, "vocab_size": None}, "no vocab_size"),
-        ({**LLAMA, "num_attention_heads": None, "model_type": "x"}, "no num_attention_heads"),
+        ({**LLAMA, "vocab_size": None, "model_type": "gptj"}, "no vocab_size, without which"),
+        (
+            {**LLAMA, "num_attention_heads": None, "model_type": "x"},
+            "does not know the keys of model_type 'x' (no num_attention_heads is there)",
+        ),
+        ({**LLAMA, "num_attention_heads": [8, 8], "model_type": "x"}, "does not know the keys of model_type 'x'"),
         ({**LLAMA, "intermediate_size": None}, "no intermediate_size"),
         ({**LLAMA, "num_hidden_layers": "six"}, "num_hidden_layers is 'six'"),
         (
@@ -219,9 +224,12 @@ def test_foreign_texts_are_short_and_printable() -> None:
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
     assert read_architecture({**LLAMA, "max_position_embeddings": 131072.0}).max_positions == 131072
-    assert read_architecture({**LLAMA, "model_type": "mpt", "intermediate_size": None, "expansion_ratio": 1.5}).layers[
-        0
-    ].width == 96
+    assert (
+        read_architecture({**LLAMA, "model_type": "mpt", "intermediate_size": None, "expansion_ratio": 1.5})
+        .layers[0]
+        .width
+        == 96
+    )
 
 
 def slots(config: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -6,6 +6,13 @@ from cyclopts import Parameter
 
 from codraft.cli import options as o
 
+Target = Annotated[
+    str,
+    Parameter(
+        help="The model to speed up: a folder, a config.json, safetensors file or index in one, a hub id (owner/name, "
+        "with @revision to pin one), or `demo`."
+    ),
+]
 Drafter = Annotated[
     str | None,
     Parameter(help="A drafter's checkpoint: a head (EAGLE-3, MTP, DFlash, DSpark) or a small language model."),
@@ -23,14 +30,14 @@ Engine = Annotated[
 
 
 def inspect(
-    target: o.Target,
+    target: Target,
     drafter: Drafter = None,
     /,
     *,
     method: Method = None,
     engine: Engine = None,
     depth: Annotated[
-        int | None, o.Whole, Parameter(name=["--depth", "-D"], help="D you will ask for; judged against blocks.")
+        int | None, o.Whole, Parameter(name=["--depth", "-D"], help="D you will ask for; held against blocks and MTP modules.")
     ] = None,
     tp: Annotated[int | None, o.Whole, Parameter(help="Ranks of tensor parallelism.")] = None,
     context: Annotated[

@@ -15,8 +15,9 @@ from codraft.core.inspection import (
     ModelSummary,
     Vocabulary,
 )
+from codraft.models.inspect.pair import ENGINE_NAMES
+from codraft.models.inspect.sizes import billions
 
-ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TRT-LLM"}
 MIXERS = {
     "full": "full attention", "sliding": "sliding window", "chunked": "chunked attention", "mla": "latent attention",
     "linear": "linear attention", "mamba": "Mamba", "conv": "convolution", "none": "without attention",
@@ -79,10 +80,10 @@ def print_model(title: str, model: ModelSummary) -> None:
     lines = []
     if model.parameters is not None:
         p = model.parameters
-        active = "" if p.active == p.total else f", {count(p.active)} read for a token"
+        active = "" if p.active == p.total else f", {billions(p.active)} read for a token"
         tied = ", head tied to the embedding" if model.tied else ""
-        mtp = f", MTP {count(p.mtp)} more" if p.mtp else ""
-        lines.append(f"{count(p.total)} parameters of the decoder{active}{tied}{mtp} (counted from {p.basis})")
+        mtp = f", MTP {billions(p.mtp)} more" if p.mtp else ""
+        lines.append(f"{billions(p.total)} parameters of the decoder{active}{tied}{mtp} (counted from {p.basis})")
     if model.weight_bytes:
         lines.append("weights " + ", ".join(f"{size / 1e9:.2f} GB {kind}" for kind, size in model.weight_bytes.items()))
     say("  " + "; ".join(lines))
@@ -124,7 +125,7 @@ def memory(model: ModelSummary) -> list[str]:
 def print_head(head: HeadSummary) -> None:
     """A drafter's head in a few lines."""
     console.print(f"[bold]Drafter[/bold] {escape(head.id)} ({escape(head.mechanism)}, {head.family} layout)")
-    size = "" if head.parameters is None else f"; {count(head.parameters)} parameters"
+    size = "" if head.parameters is None else f"; {billions(head.parameters)} parameters"
     layers = f"{head.num_layers} layer{'s' if head.num_layers != 1 else ''}, " if head.num_layers else ""
     cache = head.kv_bytes_per_token.get("bf16")
     kept = f"; cache for a token {cache:,} B bf16" if cache else ""
@@ -172,7 +173,7 @@ def print_finding(finding: Finding, *, full: bool) -> None:
     lines += [("leads to", finding.consequence), ("do", finding.fix)]
     lines += [(ENGINE_NAMES[engine], words) for engine, words in finding.engines.items()]
     for label, text in lines:
-        block = wrapped(f"         {label:<9}{text}", " " * 18)
+        block = wrapped(f"         {label:<13}{text}", " " * 22)
         console.print(*map(escape, block), sep="\n", style="dim" if label == "seen" else None)
 
 
@@ -187,8 +188,3 @@ def seen(evidence: Evidence) -> str:
     if evidence.side == "asked":
         return f"asked {evidence.key} {value}"
     return f"{evidence.side} {evidence.file}: {evidence.key} {'is' if evidence.value is None else '='} {value}"
-
-
-def count(parameters: int) -> str:
-    """Parameters for people."""
-    return f"{parameters / 1e9:.2f}B" if parameters >= 1e8 else f"{parameters / 1e6:.1f}M"

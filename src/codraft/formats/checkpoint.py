@@ -13,6 +13,9 @@ from codraft.formats.safetensors import TensorInfo, read_header
 from codraft.formats.source import PICKLES, HubSource, Source, open_source
 
 WEIGHTS = "model.safetensors"
+# What Model-Optimizer writes beside config.json, and the keys of that which make it unnecessary.
+HF_QUANT = "hf_quant_config"
+QUANTIZATION = ("quantization_config", "compression_config", HF_QUANT, "quantization")
 # Weights in another layout, or of another kind, that lie beside the model's own.
 ASIDE = ("consolidated", "adapter_model")
 # Pickled, but no weights: what a trainer leaves behind.
@@ -45,6 +48,7 @@ class Index:
 class Checkpoint:
     """Everything that can be known without reading weights.
 
+    `config` holds what a hf_quant_config.json says under the key of that name, where it names no quantization itself.
     `tensors` holds those an engine would find: of the indexed shards, or of model.safetensors, or of all safetensors
     files at the top where there is neither. `files` names these files as far as they are there: none where all indexed
     shards are absent (`index.absent_files`), whatever lies beside. `unlisted` holds the tensors of the other files,
@@ -90,7 +94,7 @@ def read_checkpoint(source: Source) -> Checkpoint:
     """Everything but the weights of a source."""
     present = sorted(name for name in source.sizes() if name.endswith(".safetensors"))
     check_format(source, present)
-    config = read_json(source, "config.json")
+    config = with_quantization(source, read_json(source, "config.json"))
     index_file = find_index(source)
     weight_map = {} if index_file is None else read_weight_map(source, index_file)
     named = sorted(set(weight_map.values())) if index_file else unindexed(present)
@@ -109,6 +113,16 @@ def read_checkpoint(source: Source) -> Checkpoint:
         duplicated=duplicated,
         pickled=sorted(name for name in source.sizes() if is_pickled(name)),
     )
+
+
+def with_quantization(source: Source, config: dict[str, Any]) -> dict[str, Any]:
+    """A config with the content of hf_quant_config.json under that key, where it names no quantization itself."""
+    file = f"{HF_QUANT}.json"
+    parts = [config, *(part for part in config.values() if isinstance(part, Mapping))]
+    named = any(isinstance(part.get(key), Mapping) for part in parts for key in QUANTIZATION)
+    if named or file not in source.sizes():
+        return config
+    return {**config, HF_QUANT: read_json(source, file)}
 
 
 def check_format(source: Source, present: list[str]) -> None:

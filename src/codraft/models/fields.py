@@ -59,9 +59,9 @@ class FamilyFields(Fields):
     def wrong(self, name: str, expected: str) -> SpecError:
         """A list where others have a number is how a family that is not known here may say it."""
         unlike = self.foreign and isinstance(self.get(name), list | Mapping)
-        return unread(self.family.name, f"{self.dotted(name)} is of a kind of its own") if unlike else super().wrong(
-            name, expected
-        )
+        if unlike:
+            return unread(self.family.name, f"{self.dotted(name)} is of a kind of its own")
+        return super().wrong(name, expected)
 
     def trait(self, name: str) -> Any:
         """A fact about the family that no config key has, None where it has none."""

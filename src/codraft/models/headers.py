@@ -231,6 +231,7 @@ class HeaderCount:
     total: int
     embedding: int
     head: int
+    head_bias: int
     experts: int
     mtp: int
     num_layers: int
@@ -256,12 +257,15 @@ def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
                 counts["experts"] += one.elements
         elif EMBEDDING.search(one.name) or OTHER_TABLES.search(one.name):
             counts["embedding"] += one.elements
-        elif HEAD.search(one.name) or one.name.endswith("lm_head.bias"):
+        elif HEAD.search(one.name):
             counts["head"] += one.elements
+        elif one.name.endswith("lm_head.bias"):
+            counts["head_bias"] += one.elements
     return HeaderCount(
         total=counts["total"],
         embedding=counts["embedding"],
         head=counts["head"],
+        head_bias=counts["head_bias"],
         experts=counts["experts"],
         mtp=counts["mtp"],
         num_layers=len(layers),

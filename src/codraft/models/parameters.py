@@ -89,9 +89,9 @@ def count_parameters(arch: Architecture, tensors: Mapping[str, TensorInfo] | Non
             mtp=shape.mtp * arch.mtp_layers,
             basis="config",
         )
-    # A head that a tied model stores all the same is a copy.
-    head = 0 if arch.tied else found.head
-    total = found.total - (found.head - head)
+    # A head that a tied model stores all the same is a copy; its bias is none.
+    head = 0 if arch.tied else found.head + found.head_bias
+    total = found.total - (found.head if arch.tied else 0)
     moe = next((layer.moe for layer in arch.layers if layer.moe), None)
     idle = 0 if moe is None else found.experts * (moe.num_experts - moe.top_k) // moe.num_experts
     looked_up = found.embedding if head else 0
@@ -121,10 +121,12 @@ def break_down(arch: Architecture) -> Breakdown:
     other = own * len(arch.layers) * hidden + own if own else 0
     other += style.streams * (style.streams * hidden + 1) + 1 if style.streams else 0
     other += 2 * narrow * hidden
+    head_bias = arch.vocab_size if style.head_bias else 0
+    other += head_bias if arch.tied else 0
     norm = style.norm_vectors * hidden
     return Breakdown(
         embedding=table + per_layer_table + style.positions * hidden,
-        head=(0 if arch.tied else table) + (arch.vocab_size if style.head_bias else 0),
+        head=0 if arch.tied else table + head_bias,
         norms=(norm if style.final_norm else 0) + (norm if style.embedding_norm else 0),
         other=other,
         layers=tuple(count_layer(arch, layer) for layer in arch.layers),

@@ -1,21 +1,30 @@
 """Any config.json, with tensor headers where there are some, to one `Architecture`. Start at `read_architecture`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.formats.fields import MOST_LAYERS, shown
 from codraft.formats.safetensors import TensorInfo
-from codraft.models.architecture import Architecture, Attention, Basis, Disagreement, Layer, Mixer, Rope, Style
+from codraft.models.architecture import (
+    Architecture,
+    Attention,
+    Basis,
+    Disagreement,
+    Layer,
+    Mixer,
+    Quantization,
+    Rope,
+)
 from codraft.models.dialects import check_type, is_encoder, usual_keys
-from codraft.models.families import LIKE_LLAMA, ROWS, Family, find_family, usual_style
+from codraft.models.families import LIKE_LLAMA, ROWS, Family, find_family
 from codraft.models.fields import FamilyFields
 from codraft.models.headers import Headers, read_headers
 from codraft.models.kinds import EXPERTS, NUM_LAYERS, POSITIONS, count_layers, read_blocks, read_kinds
 from codraft.models.layers import HEAD_DIM, HEADS, KV_HEADS, build_layers
 from codraft.models.quantization import read_quantization
 from codraft.models.rope import THETA, read_rope
+from codraft.models.style import read_style, table_width
 
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim")
 VOCAB = ("vocab_size", "n_vocab", "padded_vocab_size")
@@ -56,10 +65,7 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
     layers = build_layers(fields, kinds, hidden, heads, experts)
     compare(fields, headers, differs, hidden, vocab, num_layers)
     note_unknown(fields)
-    quantization = read_quantization(config, text)
-    if quantization is not None and quantization.left_out:
-        kept = len(quantization.ignored)
-        fields.assume(f"of {kept + quantization.left_out:,} modules that are not quantised the first {kept:,} are kept")
+    quantization = quantized(fields, config, text)
     first = leading(layers)
     num_heads, num_kv, head_dim = head_numbers(first)
     rope, local = ropes(fields, family, first, head_dim)
@@ -87,6 +93,15 @@ def read_architecture(config: Mapping[str, Any], tensors: Mapping[str, TensorInf
         style=read_style(fields, family),
         countable=fields.countable,
     )
+
+
+def quantized(fields: FamilyFields, *configs: Mapping[str, Any]) -> Quantization | None:
+    """What the config says of quantised weights; a list that was cut is noted."""
+    found = read_quantization(*configs)
+    if found is not None and found.left_out:
+        kept = len(found.ignored)
+        fields.assume(f"of {kept + found.left_out:,} modules that are not quantised the first {kept:,} are kept")
+    return found
 
 
 def read_fields(text: Mapping[str, Any], path: str, family: Family) -> FamilyFields:
@@ -285,12 +300,6 @@ def around(config: Mapping[str, Any], fields: FamilyFields) -> Iterator[FamilyFi
         part = part[name]
 
 
-def table_width(fields: FamilyFields) -> int:
-    """Width of an embedding table that has one of its own, else 0."""
-    key = fields.trait("table_width")
-    return (fields.size(key) or 0) if key else 0
-
-
 def mtp_layers(fields: FamilyFields, headers: Headers) -> int:
     """MTP modules: stated by the config; without a word from it, those that the headers have."""
     stated = fields.size(*MTP, lowest=0)
@@ -336,49 +345,14 @@ def ropes(
     fields: FamilyFields, family: Family, first: Layer | None, head_dim: int | None
 ) -> tuple[Rope | None, Rope | None]:
     """Rotary positions of full and windowed layers; none where the model has none."""
-    unrotated = (
-        family.traits.get("rope") is False or first is None or fields.flag("alibi") or fields.flag("mla_use_nope")
-    )
-    if unrotated or is_encoder(family.name) or fields.part.get("position_embedding_type") in ("nope", "alibi", "learned", "absolute"):
+    never = family.traits.get("rope") is False or is_encoder(family.name) or first is None
+    unrotated = never or fields.flag("alibi") or fields.flag("mla_use_nope")
+    if unrotated or fields.part.get("position_embedding_type") in ("nope", "alibi", "learned", "absolute"):
         return None, None
     if (key := fields.key(*THETA)) is not None and isinstance(fields.get(key), list):
         fields.assume(f"{fields.dotted(key)} is a list by layer; the first is taken")
     mla = None if first is None else first.mla
     return read_rope(fields, head_dim, None if mla is None else mla.rope_dim)
-
-
-def read_style(fields: FamilyFields, family: Family) -> Style:
-    """The family's style with every key looked up in the config."""
-    values: dict[str, Any] = {}
-    for name, value in {**usual_style(), **family.style}.items():
-        if not isinstance(value, str):
-            values[name] = value
-        elif ":" in value:
-            word, _, key = value.partition(":")
-            values[name] = word if fields.flag(key) else "none"
-        elif value in ("none", "head", "full", "wide", "all", "sliding"):
-            values[name] = value
-        else:
-            values[name] = fields.flag(value)
-    if values.get("positions"):
-        values["positions"] = (fields.size(*POSITIONS) or 0) + (family.traits.get("position_offset") or 0)
-    style = Style(**values, table_width=table_width(fields))
-    if family.name == "falcon":
-        style = replace(style, norms=falcon_norms(fields))
-    if family.name == "deepseek_v4":
-        style = replace(style, streams=fields.size("hc_mult") or 0)
-    if family.name in ("gemma3n_text", "gemma4_text"):
-        width = fields.size("hidden_size_per_layer_input", lowest=0) or 0
-        rows = fields.size("vocab_size_per_layer_input", lowest=0) or 0
-        style = replace(style, per_layer_width=width, per_layer_vocab=rows if width else 0)
-    return style
-
-
-def falcon_norms(fields: FamilyFields) -> int:
-    """Falcon's layers have one norm where attention and FFN stand side by side, but for the newer large ones."""
-    if fields.flag("new_decoder_architecture"):
-        return fields.size("num_ln_in_parallel_attn") or 2
-    return 1 if fields.flag("parallel_attn") else 2
 
 
 def fields_text(part: Mapping[str, Any], name: str) -> str | None:

@@ -28,8 +28,8 @@ def all_tensors(checkpoint: Checkpoint) -> Mapping[str, TensorInfo] | None:
 def summary_of(checkpoint: Checkpoint, arch: Architecture, parameters: Parameters | None) -> ModelSummary:
     """The summary of a checkpoint that was read and counted.
 
-    `kv_bytes_per_token` is by dtype, of layers whose cache grows with the context: one more token beyond every window; 0 where
-    every layer has a window. `window_bytes_per_sequence` is what layers with a window take at most, once it is full.
+    `kv_bytes_per_token` is by dtype, of layers whose cache grows with the context: one more token beyond every window,
+    0 where every layer has one. `window_bytes_per_sequence` is what layers with a window take at most, once it is full.
     `state_bytes_per_sequence` is by dtype of the recurrent state (engines keep f32), convolutions at two bytes.
     `weight_bytes` is by dtype of the headers, of everything an engine would find.
     """

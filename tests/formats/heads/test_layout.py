@@ -6,7 +6,7 @@ import pytest
 
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.head import Kind
-from codraft.formats.heads.layout import canonical, expected, is_scale
+from codraft.formats.heads.layout import canonical, expected
 
 from tests.checkpoints import as_layout
 from tests.formats.heads.test_read import changed, read, side

@@ -81,7 +81,8 @@ CASES = [
         name="a mechanism that is only named",
         base="eagle3", changes=(DRAFTER.says("architectures", ["LlamaForCausalLMEagle"]),
                                 DRAFTER.lacks("d2t", "t2d", "midlayer.hidden_norm"),
-                                DRAFTER.renames("midlayer", "layers.0"), DRAFTER.silent("draft_vocab_size"),
+                                DRAFTER.lacks("midlayer", "fc", "lm_head"), DRAFTER.silent("draft_vocab_size"),
+                                DRAFTER.holds({"fc.weight": ("BF16", (H, 2 * H)), **layer("layers.0")}),
                                 asks(method="eagle")),
         code="method.other", severity="note", words="the checkpoint is eagle", key="architectures",
     ),
@@ -119,7 +120,7 @@ CASES = [
     ),
     Case(
         name="an engine without the mechanism",
-        base="eagle3", changes=(DRAFTER.says("parallel_drafting", True), asks(engine="sglang", method="peagle")),
+        base="peagle", changes=(asks(engine="sglang"),),
         code="engine.mechanism", severity="warning", words="SGLang has no method for peagle", key="--engine",
     ),
     Case(
@@ -233,7 +234,7 @@ NEAR_MISSES = [
     NearMiss(name="no method is asked for", base="eagle3", changes=(asks(method=None),), code="method.mismatch"),
     NearMiss(
         name="vLLM serves P-EAGLE under eagle3",
-        base="eagle3", changes=(DRAFTER.says("parallel_drafting", True),), code="method.mismatch",
+        base="peagle", changes=(asks(method="eagle3"),), code="method.mismatch",
     ),
     NearMiss(
         name="SGLang serves MTP under EAGLE",
@@ -241,7 +242,7 @@ NEAR_MISSES = [
     ),
     NearMiss(
         name="vLLM and SGLang serve what grew out of DFlash under its name",
-        base="dflash", changes=(DRAFTER.says("architectures", ["DFlash2DraftModel"]), asks(method="dflash")),
+        base="dflash2", changes=(asks(method="dflash"),),
         code="method.mismatch",
     ),
     NearMiss(name="a head under no method", base="mtp_file", changes=(asks(method=None),), code="method.head_as_model"),

@@ -2,8 +2,11 @@
 
 import re
 
-from tests.checkpoints import as_layout
+import numpy as np
+
+from tests.checkpoints import as_layout, bf16
 from tests.models.inspect.case import DRAFTER, TARGET, Case, Change, NearMiss, asks
+from tests.models.inspect.cases_weights import HF_QUANT, sparse
 from tests.models.inspect.pairs import H, L, Two, layer
 
 ROTATED = {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}
@@ -28,6 +31,148 @@ def ignore(*patterns: str) -> Change:
     """What the quantized target's config leaves out."""
     return TARGET.says("quantization_config.ignored_layers", ["lm_head", *patterns])
 
+
+def second() -> Change:
+    """A second module behind the first."""
+
+    def change(two: Two) -> None:
+        tensors = two.target.tensors
+        more = {name.replace(f".{L}.", f".{L + 1}."): tensor for name, tensor in tensors.items() if f".{L}." in name}
+        tensors.update(more)
+
+    return change
+
+
+def packed(two: Two) -> None:
+    """Every matrix of the module in bytes, two weights in each."""
+    for name in [name for name in two.target.tensors if name.startswith(MODULE)]:
+        shape = as_layout(two.target.tensors[name])[1]
+        if len(shape) == 2:
+            two.target.tensors[name] = ("U8", (shape[0], shape[1] // 2))
+
+
+def mixture(two: Two) -> None:
+    """A target of one dense layer and experts, and a module with experts; one matrix of all experts in it."""
+    sparse(two)
+    for name in [name for name in two.target.tensors if name.startswith(f"{MODULE}.mlp")]:
+        del two.target.tensors[name]
+    two.target.tensors |= {
+        f"{MODULE}.mlp.gate.weight": ("BF16", (4, H)), f"{MODULE}.mlp.experts.gate_up_proj": ("BF16", (4, 64, H)),
+        f"{MODULE}.mlp.experts.down_proj": ("BF16", (4, H, 32)),
+    }  # fmt: skip
+
+
+SUBLAYERS = {
+    "mtp.layers.0.enorm.weight": ("BF16", (H,)), "mtp.layers.0.hnorm.weight": ("BF16", (H,)),
+    "mtp.layers.0.eh_proj.weight": ("BF16", (H, 2 * H)), "mtp.layers.0.norm.weight": ("BF16", (H,)),
+}  # fmt: skip
+
+TENSORS = [
+    Case(
+        name="a projection of another width", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": ("BF16", (H, H))}),),
+        code="weights.shape", severity="error", words="is [64, 64], and it should be [64, 128]",
+        key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a projection of another width that nobody asks for", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": ("BF16", (H, H))}), asks(method=None)),
+        code="weights.shape", severity="warning", words="is [64, 64]", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a projection of another width where a head drafts", base="eagle3_on_quantized",
+        changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": ("BF16", (H, H))}),),
+        code="weights.shape", severity="note", words="is [64, 64]", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a norm of another width", base="mtp", changes=(TARGET.holds({f"{MODULE}.enorm.weight": ("BF16", (32,))}),),
+        code="weights.shape", severity="error", words="is [32], and it should be [64]", key=f"{MODULE}.enorm.weight",
+    ),
+    Case(
+        name="an attention of another width", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.self_attn.q_proj.weight": ("BF16", (32, H))}),),
+        code="weights.shape", severity="error", words="is [32, 64], and it should be [64, 64]",
+        key=f"{MODULE}.self_attn.q_proj.weight",
+    ),
+    Case(
+        name="a module without its norms", base="mtp",
+        changes=(TARGET.lacks(f"{MODULE}.enorm", f"{MODULE}.hnorm", f"{MODULE}.shared_head"),),
+        code="weights.missing", severity="error", words="3 missing, the MTP module lacks",
+        key=f"{MODULE}.shared_head.norm.weight",
+    ),
+    Case(
+        name="a module without its attention", base="mtp", changes=(TARGET.lacks(f"{MODULE}.self_attn"),),
+        code="weights.missing", severity="error", words="6 missing", key=f"{MODULE}.self_attn.o_proj.weight",
+    ),
+    Case(
+        name="a module without its FFN", base="mtp", changes=(TARGET.lacks(f"{MODULE}.mlp"),),
+        code="weights.missing", severity="error", words="3 missing", key=f"{MODULE}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="a module without a matrix of its FFN", base="mtp", changes=(TARGET.lacks(f"{MODULE}.mlp.up_proj"),),
+        code="weights.missing", severity="error", words="1 missing", key=f"{MODULE}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="a module without a norm of its layer", base="mtp", changes=(TARGET.lacks(f"{MODULE}.input_layernorm"),),
+        code="weights.missing", severity="error", words="1 missing", key=f"{MODULE}.input_layernorm.weight",
+    ),
+    Case(
+        name="a module of which the projection alone is left", base="mtp",
+        changes=(TARGET.lacks(*(f"{MODULE}.{part}" for part in ("enorm", "hnorm", "shared_head", "self_attn", "mlp",
+                                                                "input_layernorm", "post_attention_layernorm"))),),
+        code="weights.missing", severity="error", words="4 missing", key=f"{MODULE}.self_attn.*",
+    ),
+    Case(
+        name="a namespace without its norms and its keys", base="mtp_namespace",
+        changes=(TARGET.lacks("mtp.norm", "mtp.pre_fc_norm_hidden", "mtp.layers.0.self_attn.k_proj"),),
+        code="weights.missing", severity="error", words="3 missing", key="mtp.pre_fc_norm_hidden.weight",
+    ),
+    Case(
+        name="a namespace without its norms where nothing is asked", base="mtp_namespace",
+        changes=(TARGET.lacks("mtp.norm"), asks(method=None)),
+        code="weights.missing", severity="warning", words="mtp.norm.weight", key="mtp.norm.weight",
+    ),
+    Case(
+        name="a packed module in a target that declares nothing", base="mtp", changes=(packed,),
+        code="weights.packed", severity="error", words="8 tensors of the MTP module", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a packed module that nobody asks for", base="mtp", changes=(packed, asks(method=None)),
+        code="weights.packed", severity="warning", words="8 tensors of the MTP module", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a projection of zeros", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": bf16(np.zeros((H, 2 * H)))}),),
+        code="weights.constant", severity="error", words="1 of 8 matrices", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="a projection of NaN that nobody asks for", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": bf16(np.full((H, 2 * H), np.nan))}), asks(method=None)),
+        code="weights.not_finite", severity="warning", words="1 of 8 matrices", key=f"{MODULE}.eh_proj.weight",
+    ),
+    Case(
+        name="fewer modules than the config counts", base="mtp",
+        changes=(TARGET.says("num_nextn_predict_layers", 2), asks(depth=2)),
+        code="mtp.absent", severity="error", words="declares 2 MTP modules, and the files hold 1",
+        key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="fewer layers in a namespace than the config counts", base="mtp_namespace",
+        changes=(TARGET.says("mtp_num_hidden_layers", 2), asks(depth=2)),
+        code="mtp.absent", severity="error", words="the files hold 1", key="mtp_num_hidden_layers",
+    ),
+    Case(
+        name="more modules than the config counts", base="mtp", changes=(second(),),
+        code="mtp.undeclared", severity="note", words="declares 1 MTP module, and the files hold 2",
+        key="num_nextn_predict_layers",
+    ),
+    Case(
+        name="a second module without its norms", base="mtp",
+        changes=(TARGET.says("num_nextn_predict_layers", 2), asks(depth=2), second(),
+                 TARGET.lacks(f"model.layers.{L + 1}.enorm")),
+        code="weights.missing", severity="error", words="1 missing", key=f"model.layers.{L + 1}.enorm.weight",
+    ),
+]  # fmt: skip
 
 MTP = [
     Case(
@@ -89,12 +234,12 @@ MTP = [
     ),
     Case(
         name="no multiple of the modules", base="mtp",
-        changes=(asks(depth=3), TARGET.says("num_nextn_predict_layers", 2)),
+        changes=(asks(depth=3), TARGET.says("num_nextn_predict_layers", 2), second()),
         code="mtp.depth", severity="warning", words="3 is no multiple of 2", key="--depth",
     ),
     Case(
         name="no multiple of the modules, for vLLM", base="mtp",
-        changes=(asks(depth=3, engine="vllm"), TARGET.says("num_nextn_predict_layers", 2)),
+        changes=(asks(depth=3, engine="vllm"), TARGET.says("num_nextn_predict_layers", 2), second()),
         code="mtp.depth", severity="error", words="3 is no multiple of 2", key="--depth",
     ),
     Case(
@@ -172,6 +317,16 @@ QUANTIZATION = [
         key="quantization_config",
     ),
     Case(
+        name="a drafter that Model-Optimizer's file declares and nobody quantized", base="dflash",
+        changes=(DRAFTER.has(extra={"hf_quant_config.json": HF_QUANT}),),
+        code="quant.not_quantized", severity="error", words="FP8 is declared", key="quantization.quant_algo",
+    ),
+    Case(
+        name="a target that Model-Optimizer's file declares", base="dflash",
+        changes=(TARGET.has(extra={"hf_quant_config.json": HF_QUANT}),),
+        code="quant.target", severity="note", words="FP8, 8 bits", key="quantization.quant_algo",
+    ),
+    Case(
         name="a packed output head that a block drafter borrows", base="dflash",
         changes=(TARGET.says("quantization_config", FP8), TARGET.stores("lm_head.weight", "F8_E4M3")),
         code="quant.target_head", severity="warning", words="lm_head.weight is F8_E4M3", key="lm_head.weight",
@@ -183,8 +338,36 @@ QUANTIZATION = [
 ]  # fmt: skip
 
 
-CASES = [*MTP, *QUANTIZATION]
+CASES = [*TENSORS, *MTP, *QUANTIZATION]
 NEAR_MISSES = [
+    NearMiss(name="a module whose weights do not matter", base="eagle3_on_quantized", code="weights.constant",
+             changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": bf16(np.zeros((H, 2 * H)))}),)),
+    NearMiss(name="a module with experts of another form", base="mtp", changes=(mixture,), code="weights.missing"),
+    NearMiss(name="a dense module beside experts", base="mtp", changes=(sparse,), code="weights.missing"),
+    NearMiss(name="copies of embedding and head", base="mtp", code="weights.shape", changes=(TARGET.holds({
+        f"{MODULE}.embed_tokens.weight": ("BF16", (512, H)), f"{MODULE}.shared_head.head.weight": ("BF16", (512, H))}),)),
+    NearMiss(name="as many modules as the config counts", base="mtp", code="mtp.absent",
+             changes=(TARGET.says("num_nextn_predict_layers", 2), asks(depth=2), second())),
+    NearMiss(
+        name="a module of sublayers", base="mtp", code="weights.missing",
+        changes=(TARGET.lacks(MODULE), TARGET.holds({
+            **SUBLAYERS, **{name.replace("layers.0.self_attn", "mtp.layers.0.mixer"): tensor
+                            for name, tensor in layer("layers.0").items() if "self_attn" in name},
+            "mtp.layers.1.norm.weight": ("BF16", (H,)), "mtp.layers.1.mixer.up_proj.weight": ("BF16", (128, H)),
+            "mtp.layers.1.final_layernorm.weight": ("BF16", (H,))})),
+    ),
+    NearMiss(
+        name="an eight-bit drafter that Model-Optimizer declares in a file of its own", base="eagle3",
+        changes=(DRAFTER.stores("midlayer.mlp.up_proj.weight", "F8_E4M3"),
+                 DRAFTER.holds({"midlayer.mlp.up_proj.weight_scale": ("F32", (1,))}),
+                 DRAFTER.has(extra={"hf_quant_config.json": HF_QUANT})),
+        code="quant.undeclared",
+    ),
+    NearMiss(
+        name="Model-Optimizer's file of a cache alone", base="eagle3", code="quant.not_quantized",
+        changes=(DRAFTER.has(extra={"hf_quant_config.json": {"quantization": {"quant_algo": None,
+                                                                              "kv_cache_quant_algo": "FP8"}}}),),
+    ),
     NearMiss(name="MTP in its own file", base="mtp_file", changes=(), code="mtp.none"),
     NearMiss(name="the target declares a module that lies in the drafter", base="mtp_file",
              changes=(TARGET.says("num_nextn_predict_layers", 1),), code="mtp.absent"),
@@ -193,7 +376,7 @@ NEAR_MISSES = [
     NearMiss(
         name="ERNIE's names", base="mtp",
         changes=(TARGET.lacks(MODULE), TARGET.holds({
-            **layer("model.mtp_block.0"), "model.mtp_linear_proj.0.weight": ("BF16", (H, 2 * H)),
+            **layer("model.mtp_block.0", normed=True), "model.mtp_linear_proj.0.weight": ("BF16", (H, 2 * H)),
             "model.mtp_emb_norm.0.weight": ("BF16", (H,)), "model.mtp_hidden_norm.0.weight": ("BF16", (H,))})),
         code="mtp.absent",
     ),
@@ -204,13 +387,16 @@ NEAR_MISSES = [
     NearMiss(name="a module that is counted", base="mtp_namespace", changes=(), code="mtp.undeclared"),
     NearMiss(
         name="MiMo's names", base="mtp",
-        changes=(TARGET.lacks(MODULE), TARGET.holds({**layer("model.mtp_layers.0"),
-                                                     "model.mtp_layers.0.input_proj.weight": ("BF16", (H, 2 * H))})),
+        changes=(TARGET.lacks(MODULE), TARGET.holds({
+            **layer("model.mtp_layers.0", normed=True), "model.mtp_layers.0.input_proj.weight": ("BF16", (H, 2 * H)),
+            **{f"model.mtp_layers.0.{part}_layernorm.weight": ("BF16", (H,)) for part in ("token", "hidden", "final")},
+        })),
         code="mtp.incomplete",
     ),
     NearMiss(name="a packed projection", base="mtp", changes=(
-        TARGET.lacks(f"{MODULE}.eh_proj"), TARGET.holds({f"{MODULE}.eh_proj.qweight": ("I32", (16, H))})),
-        code="mtp.incomplete"),
+        TARGET.lacks(f"{MODULE}.eh_proj"), TARGET.holds({f"{MODULE}.eh_proj.qweight": ("I32", (16, H))}),
+        TARGET.says("quantization_config", {"quant_method": "gptq", "bits": 4})), code="mtp.incomplete",
+        beside=("quant.mtp_plain",)),
     NearMiss(name="the module itself drafts", base="mtp", changes=(), code="mtp.available"),
     NearMiss(name="as many drafts as modules", base="mtp", changes=(), code="mtp.depth"),
     NearMiss(name="plain norms", base="mtp_namespace", changes=(), code="mtp.norm"),

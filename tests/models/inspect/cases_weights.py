@@ -1,10 +1,13 @@
 """Tensors that are missing, too many, misshapen, packed or empty; files and their index."""
 
+from itertools import product
+
 import numpy as np
 
-from tests.checkpoints import bf16
+from tests.checkpoints import Bits, bf16
 from tests.models.inspect.case import DRAFTER, TARGET, Case, NearMiss, asks
-from tests.models.inspect.pairs import EMBEDDING, KV, RANK, H, V
+from tests.models.inspect.layouts import dflash2
+from tests.models.inspect.pairs import EMBEDDING, KV, RANK, H, L, Two, V
 
 NAN = bf16(np.full((H, 3 * H), np.nan))
 INF = bf16(np.where(np.arange(3 * H * H).reshape(H, 3 * H) == 0, np.inf, 0.02))
@@ -66,7 +69,130 @@ MISSING = [
     ),
 ]  # fmt: skip
 
+HF_QUANT = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+LAYER = "model.layers.0"
+ATTENTION = f"{LAYER}.self_attn"
+
+
+def zeros(*shape: int) -> Bits:
+    """A matrix that nobody trained."""
+    return bf16(np.zeros(shape))
+
+
+# Heads that are only named, by the layouts of the sheet.
+NAMED = [
+    missing("peagle", "mask_hidden", "mask_hidden"),
+    missing("peagle", "layers.1.mlp.up_proj.weight", "layers.1.mlp.up_proj.weight"),
+    missing("eagle", "layers.0.self_attn.q_proj.weight", "layers.0.self_attn.q_proj.weight"),
+    missing("dflash2", "layers.1.mlp_conv.base_kernel", "layers.1.mlp_conv.base_kernel"),
+    missing("dflash2", "candidate_selector.hidden_projection", "candidate_selector.hidden_projection.weight"),
+    missing("domino", "prefix_gru.weight_hh_l0", "prefix_gru.weight_hh_l0"),
+    missing("domino", "embed_proj.2.weight", "embed_proj.2.weight"),
+    Case(
+        name="a DFlash2 head", base="dflash",
+        changes=(lambda two: setattr(two, "drafter", dflash2()), asks(method="dflash2")),
+        code="dflash2.selector", severity="note", words="a candidate selector",
+        key="candidate_selector.predecessor_codebook",
+    ),
+    Case(
+        name="a selector that was dropped", base="dflash2", changes=(DRAFTER.lacks("candidate_selector"),),
+        code="weights.missing", severity="error", words="3 missing: candidate_selector.predecessor_codebook",
+        key="candidate_selector.predecessor_codebook",
+    ),
+    Case(
+        name="a selector of another rank", base="dflash2",
+        changes=(DRAFTER.says("dflash_config.selector_rank", RANK // 2),),
+        code="weights.shape", severity="error", words="predecessor_codebook is [512, 16], and the config gives [512, 8]",
+        key="candidate_selector.successor_codebook",
+    ),
+    Case(
+        name="a state of another width", base="domino", changes=(DRAFTER.says("dflash_config.gru_hidden_dim", 20),),
+        code="weights.shape", severity="error", words="weight_ih_l0 is [72, 64], and the config gives [60, 64]",
+        key="embed_proj.0.weight",
+    ),
+    Case(
+        name="an MTP file without its norms", base="mtp_file",
+        changes=(DRAFTER.lacks("mtp_layers.0.token_layernorm", "mtp_layers.0.final_layernorm"),),
+        code="weights.missing", severity="error", words="2 missing, the module lacks",
+        key="mtp_layers.0.final_layernorm.weight",
+    ),
+    Case(
+        name="an MTP file without its projection", base="mtp_file", changes=(DRAFTER.lacks("mtp_layers.0.input_proj"),),
+        code="weights.missing", severity="error", words="input_proj", key="mtp_layers.0.input_proj.weight",
+    ),
+    Case(
+        name="an MTP file without keys", base="mtp_file", changes=(DRAFTER.lacks("mtp_layers.0.self_attn.k_proj"),),
+        code="weights.missing", severity="error", words="1 missing", key="mtp_layers.0.self_attn.k_proj.weight",
+    ),
+    Case(
+        name="an MTP file that joins three", base="mtp_file",
+        changes=(DRAFTER.holds({"mtp_layers.0.input_proj.weight": ("BF16", (H, 3 * H))}),),
+        code="weights.shape", severity="error", words="is [64, 192], and it should be [64, 128]",
+        key="mtp_layers.0.input_proj.weight",
+    ),
+]  # fmt: skip
+
+MODELS = [
+    Case(
+        name="an external drafter without attention", base="external", changes=(DRAFTER.lacks(ATTENTION),),
+        code="weights.missing", severity="error", words="4 missing, the layers lack model.layers.0.self_attn.q_proj",
+        key=f"{ATTENTION}.q_proj.weight",
+    ),
+    Case(
+        name="an external drafter without an FFN", base="external", changes=(DRAFTER.lacks(f"{LAYER}.mlp"),),
+        code="weights.missing", severity="error", words="3 missing", key=f"{LAYER}.mlp.gate_proj.weight",
+    ),
+    Case(
+        name="an external drafter without a norm", base="external", changes=(DRAFTER.lacks(f"{LAYER}.input_layernorm"),),
+        code="weights.missing", severity="error", words="input_layernorm", key=f"{LAYER}.input_layernorm.weight",
+    ),
+    Case(
+        name="an external drafter with a matrix cut short", base="external",
+        changes=(DRAFTER.holds({f"{LAYER}.mlp.up_proj.weight": ("BF16", (32, 7))}),),
+        code="weights.shape", severity="error", words="is [32, 7], and it should be [32, 16]",
+        key=f"{LAYER}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="an external drafter packed without a word", base="external",
+        changes=(DRAFTER.stores(f"{LAYER}.mlp.up_proj.weight", "U8"),),
+        code="weights.packed", severity="error", words="1 tensors of the drafter are not floats",
+        key=f"{LAYER}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="an external drafter of zeros", base="external",
+        changes=(DRAFTER.holds({f"{LAYER}.mlp.up_proj.weight": zeros(32, 16)}),),
+        code="weights.constant", severity="error", words="1 of 9 matrices", key=f"{LAYER}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="an external drafter with NaN", base="external",
+        changes=(DRAFTER.holds({f"{LAYER}.mlp.up_proj.weight": bf16(np.full((32, 16), np.nan))}),),
+        code="weights.not_finite", severity="error", words="1 of 9 matrices", key=f"{LAYER}.mlp.up_proj.weight",
+    ),
+    Case(
+        name="a target with a layer that lost its attention", base="alone",
+        changes=(TARGET.lacks("model.layers.3.self_attn"),),
+        code="weights.missing", severity="error", words="6 missing, the layers lack",
+        key="model.layers.3.self_attn.q_norm.weight",
+    ),
+    Case(
+        name="a target without a layer in the middle", base="eagle3", changes=(TARGET.lacks("model.layers.3."),),
+        code="weights.missing", severity="error", words="11 missing", key="model.layers.3.mlp.down_proj.weight",
+    ),
+    Case(
+        name="a target with a layer of another width", base="alone",
+        changes=(TARGET.holds({"model.layers.5.self_attn.q_norm.weight": ("BF16", (16,))}),),
+        code="weights.shape", severity="error", words="is [16], and it should be [8]",
+        key="model.layers.5.self_attn.q_norm.weight",
+    ),
+    Case(
+        name="a target packed without a word", base="dflash",
+        changes=(TARGET.stores("model.layers.5.mlp.up_proj.weight", "U8"),),
+        code="weights.packed", severity="error", words="of the target", key="model.layers.5.mlp.up_proj.weight",
+    ),
+]  # fmt: skip
+
 CASES = [
+    *NAMED, *MODELS,
     Case(
         name="a config without weights", base="eagle3", changes=(DRAFTER.empty(),),
         code="weights.none", severity="note", words="the drafter's weights: only the config", key="weights",
@@ -192,7 +318,72 @@ CASES = [
     ),
 ]  # fmt: skip
 
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": [0]}
+
+
+def sparse(two: Two) -> None:
+    """A target of experts behind one dense layer."""
+    two.target.config |= {**MOE, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}
+    tensors = {name: tensor for name, tensor in two.target.tensors.items() if ".mlp." not in name or ".layers.0." in name}
+    for i in range(1, L):
+        tensors[f"model.layers.{i}.mlp.gate.weight"] = ("BF16", (4, H))
+        for e, part in product(range(4), ("gate_proj", "up_proj", "down_proj")):
+            shape = (H, 32) if part == "down_proj" else (32, H)
+            tensors[f"model.layers.{i}.mlp.experts.{e}.{part}.weight"] = ("BF16", shape)
+    two.target.tensors = tensors
+
+
+def pruned(two: Two) -> None:
+    """A target whose layers were pruned one by one, which its config says in words of its own."""
+    two.target.config |= {"block_configs": [{} for _ in range(L)], "model_type": "nemotron-nas"}
+    for i in (2, 5):
+        for part, shape in (("gate_proj", (96, H)), ("up_proj", (96, H)), ("down_proj", (H, 96))):
+            two.target.tensors[f"model.layers.{i}.mlp.{part}.weight"] = ("BF16", shape)
+    for name in [name for name in two.target.tensors if ".layers.7.self_attn" in name]:
+        del two.target.tensors[name]
+
+
+LAYERS = [
+    NearMiss(name="experts behind a dense layer", base="alone", changes=(sparse,), code="weights.missing"),
+    NearMiss(name="layers of sizes that the config lists", base="alone", changes=(pruned,), code="weights.missing"),
+    NearMiss(name="layers pruned one by one", base="alone", changes=(pruned,), code="weights.shape"),
+    NearMiss(
+        name="layers that are lost with their file", base="alone", code="weights.missing",
+        changes=(TARGET.lacks("model.layers.3.self_attn"), TARGET.indexed({"x.weight": "model-00002.safetensors"})),
+        beside=("index.absent_file",),
+    ),
+    NearMiss(
+        name="biases of one half of the layers", base="alone", code="weights.missing",
+        changes=(TARGET.holds({f"model.layers.{i}.self_attn.q_proj.bias": ("BF16", (64,)) for i in range(6)}),),
+    ),
+    NearMiss(
+        name="an external drafter with one matrix for all of its heads", base="external", code="weights.missing",
+        changes=(DRAFTER.lacks(f"{ATTENTION}.q_proj", f"{ATTENTION}.k_proj", f"{ATTENTION}.v_proj"),
+                 DRAFTER.holds({f"{ATTENTION}.qkv_proj.weight": ("BF16", (32, 16))})),
+    ),
+    NearMiss(
+        name="an external drafter in eight bits that Model-Optimizer declares", base="external", code="weights.packed",
+        changes=(DRAFTER.stores(f"{LAYER}.mlp.up_proj.weight", "F8_E4M3"),
+                 DRAFTER.has(extra={"hf_quant_config.json": HF_QUANT})),
+    ),
+    NearMiss(
+        name="a tower in eight bits", base="alone", code="weights.packed",
+        changes=(TARGET.holds({"vision_tower.blocks.0.attn.proj.weight": ("F8_E4M3", (8, 8))}),),
+    ),
+    NearMiss(
+        name="zeros in a target, of which no weights are read", base="alone", code="weights.constant",
+        changes=(TARGET.holds({"model.layers.5.mlp.up_proj.weight": zeros(128, H)}),),
+    ),
+    NearMiss(name="an EAGLE-1 head", base="eagle", changes=(), code="weights.missing"),
+    NearMiss(name="an EAGLE-1 head without a bias", base="eagle", changes=(DRAFTER.lacks("fc.bias"),),
+             code="weights.missing"),
+    NearMiss(name="an MTP file beside a config alone", base="mtp_file", changes=(TARGET.empty(),),
+             code="weights.missing"),
+    NearMiss(name="a DFlash head", base="dflash", changes=(), code="dflash2.selector"),
+]  # fmt: skip
+
 NEAR_MISSES = [
+    *LAYERS,
     NearMiss(name="weights are there", base="alone", changes=(), code="weights.none"),
     NearMiss(
         name="a pickle beside safetensors", base="eagle3", changes=(DRAFTER.has(extra={"pytorch_model.bin": b"x"}),),

@@ -17,6 +17,7 @@ from tests.models.inspect.pairs import (
     Two,
     V,
     block_tensors,
+    dflash,
     eagle3,
     layer,
     layer_config,
@@ -51,6 +52,51 @@ def eagle3_whole() -> Side:
     side.config["draft_vocab_size"] = V
     for name in ("lm_head.weight", "d2t", "t2d"):
         del side.tensors[name]
+    return side
+
+
+def peagle() -> Side:
+    """P-EAGLE in SafeAILab's names: a plain layer after the first, and a feature for slots not known yet."""
+    side = eagle3()
+    side.config |= {"parallel_drafting": True, "num_hidden_layers": 2}
+    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in side.tensors.items()}
+    side.tensors = {**tensors, **layer("layers.1"), "mask_hidden": ("BF16", (1, 1, 3 * H))}
+    return side
+
+
+def eagle() -> Side:
+    """EAGLE-1: one feature and the embedding joined, and a layer without a norm before its attention."""
+    config = layer_config(architectures=["LlamaForCausalLMEagle"], model_type="llama")
+    tensors: Tensors = {"fc.weight": ("BF16", (H, 2 * H)), "fc.bias": ("BF16", (H,)), **layer("layers.0")}
+    del tensors["layers.0.input_layernorm.weight"]
+    return Side(config, {**tensors, "embed_tokens.weight": EMBEDDING}, tokenizer=False)
+
+
+def dflash2() -> Side:
+    """z-lab's DFlash2: convolutions of two taps over groups of 16 channels, and a selector of rank 16."""
+    side = dflash()
+    side.config |= {"architectures": ["DFlash2DraftModel"], "is_causal": False}
+    side.config["dflash_config"] |= {
+        "conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": RANK, "selector_top_k": 16,
+    }  # fmt: skip
+    for i in range(2):
+        for part in ("attention_conv", "mlp_conv"):
+            side.tensors[f"layers.{i}.{part}.base_kernel"] = ("BF16", (2, 2, H))
+            side.tensors[f"layers.{i}.{part}.kernel_projection.weight"] = ("BF16", (16, H))
+    for part, shape in (("predecessor_codebook", (V, RANK)), ("successor_codebook", (V, RANK)),
+                        ("hidden_projection.weight", (RANK, H))):  # fmt: skip
+        side.tensors[f"candidate_selector.{part}"] = ("BF16", shape)
+    return side
+
+
+def domino() -> Side:
+    """SpecForge's Domino: a state of 24 and an embedding of 12."""
+    side = dflash()
+    side.config["dflash_config"] |= {"projector_type": "domino", "emb_dim": 12, "gru_hidden_dim": 24,
+                                     "shift_label": True}  # fmt: skip
+    for name, shape in (("prefix_gru.weight_ih_l0", (72, H)), ("prefix_gru.weight_hh_l0", (72, 24)),
+                        ("embed_proj.0.weight", (12, H + 24)), ("embed_proj.2.weight", (V, 12))):  # fmt: skip
+        side.tensors[name] = ("BF16", shape)
     return side
 
 
@@ -181,6 +227,10 @@ ALL: dict[str, Callable[[], Two]] = {
     "dspark_speculators": lambda: spoken(Two(target(), dspark_speculators(), {"depth": 8})),
     "dspark_modelopt": lambda: Two(target(), dspark_modelopt(), {"depth": 7}),
     "dspark_specforge": lambda: Two(target(), dspark_specforge(), {"depth": 7}),
+    "peagle": lambda: Two(target(), peagle(), {"method": "peagle"}),
+    "eagle": lambda: Two(target(), eagle(), {"method": "eagle"}),
+    "dflash2": lambda: Two(target(), dflash2(), {"method": "dflash2", "depth": 7}),
+    "domino": lambda: Two(target(), domino(), {"method": "domino", "depth": 7}),
     "mtp_namespace": lambda: Two(mtp_namespace(), None, {"method": "mtp", "depth": 1}),
     "mtp_file": lambda: Two(target(), mtp_file(), {"method": "mtp", "depth": 1}),
     "mtp_quantized": lambda: Two(quantized_target(), None, {"method": "mtp", "depth": 1}),

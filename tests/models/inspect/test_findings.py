@@ -61,6 +61,7 @@ def check_form(record: InspectionRecord) -> None:
         assert finding.message
         assert "\n" not in finding.message
         assert finding.consequence == RULES[finding.code].consequence
+        assert finding.severity == RULES[finding.code].severity or RULES[finding.code].varies
         assert finding.fix
         assert finding.evidence
         assert all(evidence.key and evidence.file for evidence in finding.evidence)

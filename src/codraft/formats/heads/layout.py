@@ -1,6 +1,6 @@
 """Tensors that a drafter checkpoint should hold, under one set of names, and how each family writes them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from codraft.formats.heads.detect import architectures, mapping
@@ -18,13 +18,8 @@ RENAMED = {
     "joint_proj.": "markov_head.joint_proj.",
     "confidence_proj.": "confidence_head.proj.",
 }
-# What quantizers put beside a weight.
-SCALES = (
-    "_scale", "_scale_inv", "_zero_point", "_packed", "_shape", "_g_idx", "_global_scale", ".scale", ".scales",
-    ".biases",
-)  # fmt: skip
-SCALE_NAMES = ("qweight", "qzeros", "g_idx", "input_scale", "k_scale", "v_scale", "output_scale", "weight_scale_2")
-
+# Sizes of a projector that are taken from a config.
+LARGEST_SETTING = 1 << 20
 # Attention over one latent (Model-Optimizer's EAGLE-3 for DeepSeek): with or without a latent for queries.
 MLA_PARTS = (
     "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj",
@@ -57,16 +52,9 @@ def canonical_names(kind: Kind, tensors: Mapping[str, TensorInfo]) -> dict[str, 
     return named
 
 
-def is_scale(name: str) -> bool:
-    """Whether a tensor belongs to a quantized weight."""
-    last = name.rpartition(".")[2]
-    return last in SCALE_NAMES or name.endswith(SCALES)
-
-
 def expected(head: Head) -> list[Expected] | None:
     """All tensors of this head by canonical name, None where codraft does not know the mechanism's layout."""
-    layouts = {"eagle3": eagle3, "dflash": block_drafter, "dspark": dspark}
-    layout = layouts.get(head.mechanism)
+    layout = LAYOUTS.get(head.mechanism)
     return None if layout is None else list(layout(head))
 
 
@@ -93,6 +81,27 @@ def eagle3(head: Head) -> Iterator[Expected]:
     nested = mapping(head.config, "eagle_config")
     if head.config.get("norm_before_fc") is True or nested.get("norm_before_fc") is True:
         yield Expected("input_norm.weight", (n,))
+    yield from vocabulary(head, own_head=head.reduced)
+
+
+def peagle(head: Head) -> Iterator[Expected]:
+    """P-EAGLE: EAGLE-3 with plain layers after the first, and a feature for slots whose token is not known yet."""
+    yield from eagle3(head)
+    yield Expected("mask_hidden", (1, 1, head.num_taps * head.target_hidden))
+
+
+def eagle(head: Head) -> Iterator[Expected]:
+    """EAGLE-1 and 2: embedding and feature joined, layers of one hidden size, no norm before the first nor at the end.
+
+    The speculators library's variants (HASS) have norms of their own.
+    """
+    g = head.geometry
+    yield Expected("fc.weight", (g.hidden, 2 * g.hidden))
+    yield Expected("fc.bias", (g.hidden,), required=False)
+    for i in range(g.num_layers):
+        yield from decoder_layer(head, i, inputs=1, free=False, first_norm=False)
+    for name in ("norm", "embedding_layernorm", "pre_lm_head_layernorm"):
+        yield Expected(f"{name}.weight", (g.hidden,), required=False)
     yield from vocabulary(head, own_head=head.reduced)
 
 
@@ -132,8 +141,57 @@ def dspark(head: Head) -> Iterator[Expected]:
     yield Expected("confidence_head.proj.bias", (1,), required=markov.confidence)
 
 
-def decoder_layer(head: Head, index: int, *, inputs: int, free: bool) -> Iterator[Expected]:
-    """One Llama or Qwen3 layer whose attention reads `inputs` times the hidden size; `free` leaves attention out."""
+def dflash2(head: Head) -> Iterator[Expected]:
+    """A DFlash backbone with dynamic convolutions around attention and MLP, and a chain over the candidates of each
+    slot [drafters.md 2.5]."""
+    yield from block_drafter(head)
+    g, V = head.geometry, head.vocab_size
+    taps, group, r = (setting(head, key) for key in ("conv_kernel_size", "conv_group_size", "selector_rank"))
+    rows = None if taps is None or group is None else 2 * taps * (g.hidden // group)
+    for i in range(g.num_layers):
+        for part in ("attention_conv", "mlp_conv"):
+            name = f"layers.{i}.{part}"
+            yield Expected(f"{name}.base_kernel", None if taps is None else (2, taps, g.hidden))
+            yield Expected(f"{name}.kernel_projection.weight", None if rows is None else (rows, g.hidden))
+    for part in ("predecessor_codebook", "successor_codebook"):
+        yield Expected(f"candidate_selector.{part}", None if V is None or r is None else (V, r))
+    yield Expected("candidate_selector.hidden_projection.weight", None if r is None else (r, g.hidden))
+
+
+def domino(head: Head) -> Iterator[Expected]:
+    """A DFlash backbone with a recurrent correction of its logits [drafters.md 2.6]."""
+    yield from block_drafter(head)
+    g, V = head.geometry, head.vocab_size
+    state, narrow = setting(head, "gru_hidden_dim"), setting(head, "emb_dim")
+    yield Expected("prefix_gru.weight_ih_l0", None if state is None else (3 * state, g.hidden))
+    yield Expected("prefix_gru.weight_hh_l0", None if state is None else (3 * state, state))
+    wide = None if state is None or narrow is None else (narrow, g.hidden + state)
+    yield Expected("embed_proj.0.weight", wide)
+    yield Expected("embed_proj.2.weight", None if V is None or narrow is None else (V, narrow))
+    for name, size in (("embed_proj.0.bias", narrow), ("embed_proj.2.bias", V)):
+        yield Expected(name, None if size is None else (size,), required=False)
+
+
+LAYOUTS: Mapping[str, Callable[[Head], Iterator[Expected]]] = {
+    "eagle3": eagle3, "peagle": peagle, "eagle": eagle, "dflash": block_drafter, "dflash2": dflash2, "domino": domino,
+    "dspark": dspark,
+}  # fmt: skip
+
+
+def setting(head: Head, key: str) -> int | None:
+    """A size out of `dflash_config`, or of the config itself; None where it is no size."""
+    value = mapping(head.config, "dflash_config").get(key, head.config.get(key))
+    sized = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST_SETTING
+    return value if sized else None
+
+
+def decoder_layer(
+    head: Head, index: int, *, inputs: int, free: bool, first_norm: bool | None = None
+) -> Iterator[Expected]:
+    """One Llama or Qwen3 layer whose attention reads `inputs` times the hidden size; `free` leaves attention out.
+
+    `first_norm`: whether layer 0 must have a norm before its attention; None: as Model-Optimizer's switch says.
+    """
     g, name = head.geometry, f"layers.{index}"
     q, kv = g.num_heads * g.head_dim, g.num_kv_heads * g.head_dim
     if not free:
@@ -154,8 +212,8 @@ def decoder_layer(head: Head, index: int, *, inputs: int, free: bool) -> Iterato
         yield Expected(f"{name}.mlp.{part}.bias", (g.ffn,), required=bool(head.text.get("mlp_bias")))
     yield Expected(f"{name}.mlp.down_proj.weight", (g.hidden, g.ffn))
     yield Expected(f"{name}.mlp.down_proj.bias", (g.hidden,), required=bool(head.text.get("mlp_bias")))
-    first = index > 0 or flag(head, "use_input_layernorm_in_first_layer")
-    yield Expected(f"{name}.input_layernorm.weight", (g.hidden,), required=first)
+    first = flag(head, "use_input_layernorm_in_first_layer") if first_norm is None else first_norm
+    yield Expected(f"{name}.input_layernorm.weight", (g.hidden,), required=index > 0 or first)
     yield Expected(f"{name}.post_attention_layernorm.weight", (g.hidden,))
     if any(kind.startswith("Gemma4") for kind in architectures(head.config)):
         yield Expected(f"{name}.pre_feedforward_layernorm.weight", (g.hidden,))

@@ -125,6 +125,12 @@ def implied_head_dim(shapes: Mapping[str, tuple[int, ...]], heads: int, kv_heads
     return q // heads
 
 
+def proven_head_dim(head: Head, tensors: Mapping[str, TensorInfo]) -> int | None:
+    """The head width that queries and keys of layer 0 agree on; `tensors` are under their canonical names."""
+    shapes = {name: info.shape for name, info in tensors.items() if len(info.shape) == 2}
+    return implied_head_dim(shapes, head.geometry.num_heads, head.geometry.num_kv_heads)
+
+
 def rows(shapes: Mapping[str, tuple[int, ...]], name: str) -> int | None:
     """First dimension of a tensor, None where it is absent."""
     shape = shapes.get(name)

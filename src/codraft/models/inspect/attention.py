@@ -53,6 +53,7 @@ TP_LATENT = Rule(
 KV_WIDER = Rule(
     code="heads.drafter_kv",
     severity="warning",
+    varies="a note beside latent attention while it is less than a quarter of the target's cache",
     title="The drafter's layers cache more than the target's",
     consequence="Each drafter layer takes more bytes for a token than a target layer does, at equal acceptance "
     "length, and drafting reads them at every step.",
@@ -62,6 +63,7 @@ KV_WIDER = Rule(
 HEAD_DIM = Rule(
     code="head_dim.headers",
     severity="error",
+    varies="a note for a model of its own, whose engines read head_dim from the tensors' sizes or know the family",
     title="The head width of config and tensors differ",
     consequence="Engines build q, k and v from the config (hidden / heads where head_dim is absent), so loading "
     "fails on their shapes.",
@@ -71,6 +73,7 @@ HEAD_DIM = Rule(
 HEAD_DIM_ASSUMED = Rule(
     code="head_dim.assumed",
     severity="note",
+    varies="a warning where hidden / heads is no whole number",
     title="The head width is assumed",
     consequence="Cache sizes and the group rule rest on hidden / heads.",
     fix="Write head_dim into the config.",

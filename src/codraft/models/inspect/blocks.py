@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Evidence, Finding, Severity
+from codraft.formats.fields import Fields
 from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Block
+from codraft.models.inspect.features import RANGE
 from codraft.models.inspect.pair import HeadModel, Pair, Rule, absent_evidence, asked, elsewhere
 from codraft.models.inspect.positions import window_of
 
@@ -45,6 +47,7 @@ SHORT = Rule(
 MASK_ABSENT = Rule(
     code="mask.absent",
     severity="error",
+    varies="a warning without tensors, since some heads have a mask embedding",
     title="No mask token",
     consequence="The slots to be drafted have no input; engines fail, or feed token 0.",
     fix="Write mask_token_id, or export the mask embedding.",
@@ -52,6 +55,7 @@ MASK_ABSENT = Rule(
 MASK_RANGE = Rule(
     code="mask.range",
     severity="error",
+    varies="a warning where the head's own embedding has the row",
     title="The mask token is no row of the target's embedding",
     consequence="The drafter borrows the target's embedding, so the look-up goes out of bounds.",
     fix="Use an id below the rows of the target's embedding that no text uses.",
@@ -60,6 +64,7 @@ MASK_RANGE = Rule(
 ALIGNMENT = Rule(
     code="block.alignment",
     severity="warning",
+    varies="an error for SGLang where the early convention is stated",
     title="The class name does not tell which token a slot predicts",
     consequence="The same name stands for two graphs: slots that predict their own position, and slots that predict"
     " the next one. Read as the other, every draft is one position off.",
@@ -69,6 +74,7 @@ ALIGNMENT = Rule(
 MARKOV_ZERO = Rule(
     code="markov.absent",
     severity="warning",
+    varies="an error for SGLang, which refuses it",
     title="A DSpark checkpoint without a Markov head",
     consequence="SGLang requires markov_rank above 0; others run it as a block drafter whose slots predict the next "
     "position.",
@@ -112,6 +118,8 @@ ALIASES = (
 def check(pair: Pair) -> Iterator[Finding]:
     """Everything of a block drafter."""
     drafter = pair.drafter
+    if drafter is None:
+        yield from check_inside(pair)
     if not isinstance(drafter, HeadModel) or drafter.head.block is None:
         return
     block = drafter.head.block
@@ -128,6 +136,34 @@ def check(pair: Pair) -> Iterator[Finding]:
         yield CAUSAL.found(
             "sliding_window_non_causal is absent",
             absent_evidence("drafter", "config.json", "sliding_window_non_causal"),
+        )
+
+
+def check_inside(pair: Pair) -> Iterator[Finding]:
+    """DSpark stages that a target brings (DeepSeek-V4): their block, mask token and layer ids."""
+    target, arch = pair.target, pair.target.arch
+    fields = Fields(arch.text, arch.path)
+    size, token = fields.size("dspark_block_size"), fields.size("dspark_noise_token_id", lowest=0)
+    ids, L = fields.ids("dspark_target_layer_ids") or (), len(arch.layers)
+    D, method = pair.question.depth, pair.question.method
+    if D is not None and size is not None and size < D and method in (None, "dspark"):
+        yield DEPTH.found(
+            f"D = {D}, and the target's own block drafts {size}",
+            asked("depth", D),
+            target.key("dspark_block_size"),
+            fix=f"Ask for D of at most {size}.",
+        )
+    if token is not None and token >= arch.vocab_size:
+        yield MASK_RANGE.found(
+            f"dspark_noise_token_id is {token}, and the embedding has {arch.vocab_size} rows",
+            target.key("dspark_noise_token_id"),
+            target.key("vocab_size"),
+        )
+    if outside := [i for i in ids if not -1 <= i < L]:
+        yield RANGE.found(
+            f"dspark_target_layer_ids has {outside}; allowed for {L} layers are -1..{L - 1}",
+            target.key("dspark_target_layer_ids"),
+            target.key("num_hidden_layers"),
         )
 
 

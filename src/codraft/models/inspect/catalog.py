@@ -9,6 +9,7 @@ from codraft.models.inspect import (
     blocks,
     ends,
     features,
+    files,
     keys,
     methods,
     mtp,
@@ -20,7 +21,9 @@ from codraft.models.inspect import (
 )
 from codraft.models.inspect.pair import Pair, Rule
 
-MODULES = (methods, weights, features, tokens, ends, attention, blocks, mtp, quantization, positions, sizes, keys)
+MODULES = (
+    methods, files, weights, features, tokens, ends, attention, blocks, mtp, quantization, positions, sizes, keys,
+)  # fmt: skip
 RULES: dict[str, Rule] = {rule.code: rule for module in MODULES for rule in module.RULES}
 
 

@@ -43,6 +43,7 @@ FC_WIDTH = Rule(
 ABSENT = Rule(
     code="taps.absent",
     severity="warning",
+    varies="a note for files of SafeAILab and speculators, whose default the guess is",
     title="The config does not say which layers to read",
     consequence="Engines guess the outputs of layers 1, L/2 - 1 and L - 4 (as inputs: 2, L/2 and L - 3). A head that "
     "was trained on others is accepted at about 1 % instead of 59 %, with no warning.",
@@ -67,6 +68,7 @@ RANGE = Rule(
 LAST = Rule(
     code="taps.last",
     severity="warning",
+    varies="an error for vLLM where the id counts what enters a layer",
     title="The last layer's output is tapped",
     consequence="Engines disagree: before or after the final norm, or nothing at all, since some capture only what "
     "enters a layer.",

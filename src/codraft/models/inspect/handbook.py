@@ -10,9 +10,7 @@ Written by `python -m codraft.models.inspect.handbook` from the rules in `src/co
 * **warning**: it may work and lose, or it depends on the engine.
 * **note**: a fact that explains figures seen later.
 
-The severity here is the usual one. Some findings are graver for the engine that was asked for (it refuses what others
-take), and some milder where a file that would decide is not there (weights in a pickle, or none). "Seen" names public
-reports of the trouble, as OWNER/REPO#NUMBER.
+"Seen" names public reports of the trouble, as OWNER/REPO#NUMBER.
 """
 
 
@@ -23,7 +21,8 @@ def page() -> str:
         parts.append(f"\n## {(module.__doc__ or '').splitlines()[0]}\n")
         for rule in module.RULES:
             seen = f" Seen: {rule.seen}." if rule.seen else ""
-            lines = f"*{rule.severity}*: **{rule.title}.** {rule.consequence} *Do:* {rule.fix}{seen}"
+            varies = f" ({rule.varies})" if rule.varies else ""
+            lines = f"*{rule.severity}*{varies}: **{rule.title}.** {rule.consequence} *Do:* {rule.fix}{seen}"
             parts.append(f"\n### {rule.code}\n\n{lines}\n")
     return "".join(parts)
 

@@ -2,7 +2,7 @@
 
 from codraft.core.inspection import HeadSummary
 from codraft.formats.heads.head import BORROWING_MECHANISMS, Head
-from codraft.formats.heads.layout import is_scale
+from codraft.formats.quantnames import is_packed, is_scale
 from codraft.models.inspect.cached import cached_numbers
 from codraft.models.inspect.pair import HeadModel
 from codraft.models.inspect.positions import drafter_positions
@@ -17,7 +17,11 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
     """What a drafter's config and headers say."""
     head, g = drafter.head, drafter.head.geometry
     first = head.taps[0] if head.taps else None
-    weights = {name: info for name, info in drafter.tensors.items() if name not in MAPS and not is_scale(name)}
+    weights = {
+        name: info
+        for name, info in drafter.tensors.items()
+        if name not in MAPS and not is_scale(name) and not is_packed(name)
+    }
     return HeadSummary(
         id=drafter.checkpoint.label,
         mechanism=head.mechanism,

@@ -98,6 +98,7 @@ REMOTE = Rule(
 DRAFT_VOCAB_KEY = Rule(
     code="draft_vocab.key",
     severity="warning",
+    varies="an error where the map is a reduced one, else a note",
     title="A reduced draft vocabulary that the config does not declare",
     consequence="Without draft_vocab_size SGLang uses the target's output head: drafted ids mean other tokens.",
     fix="Write draft_vocab_size (the rows of lm_head) into config.json.",

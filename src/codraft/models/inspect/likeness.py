@@ -17,13 +17,16 @@ Parts = Mapping[str, Shape | None]
 PLACED = re.compile(r"^((?:.*?\.)?(?:layers|h|blocks|layer|block))\.(\d{1,6})\.(.+)$")
 # Buffers that are rebuilt anyway, and scales of a quantized cache.
 BUFFERS = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
-FEEDFORWARD = re.compile(r"(^|\.)(\w*mlp\w*|\w*ffn\w*|feed_?forward\w*|\w*moe\w*|\w*expert\w*|fc\d|w\d|router|gate)(\.|$)")
+FEEDFORWARD = re.compile(
+    r"(^|\.)(\w*mlp\w*|\w*ffn\w*|feed_?forward\w*|\w*moe\w*|\w*expert\w*|fc\d|w\d|router|gate)(\.|$)"
+)
 NORM = re.compile(r"(^|\.)\w*(norm|ln)\w*(\.|$)")
 # Families that prune single layers, each to a size of its own, and say so in no list of layers.
 PRUNED = ("decilm", "deci", "nemotron-nas", "nemotron_nas")
 # A layer is the odd one where this share of its kind agrees, and there are this many.
 AGREEING, FEWEST = 0.75, 4
-HALVES = {"q_proj", "k_proj", "v_proj", "o_proj"}
+NORMS = ("input_layernorm", "post_attention_layernorm")
+PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
 @dataclass(slots=True)
@@ -139,7 +142,7 @@ def unlike_config(trunk: Trunk, arch: Architecture) -> Faults:
         if i not in trunk.parts:
             continue
         here = trunk.parts[i]
-        faults.missing += [f"{trunk.prefix}.{i}.{part}.weight" for part in lacking(here, layer)]
+        faults.missing += [f"{trunk.prefix}.{i}.{part}.weight" for part in lacking(here, layer, arch)]
         for part, shape in stated(layer, arch).items():
             info = tensor_of(trunk.layers[i], part)
             found = here.get(part)
@@ -148,7 +151,7 @@ def unlike_config(trunk: Trunk, arch: Architecture) -> Faults:
     return faults
 
 
-def lacking(here: Parts, layer: Layer) -> list[str]:
+def lacking(here: Parts, layer: Layer, arch: Architecture) -> list[str]:
     """Projections that a layer with Llama's names cannot do without."""
     found: list[str] = []
     matrices = [part for part, shape in here.items() if shape is None or len(shape) > 1]
@@ -158,14 +161,17 @@ def lacking(here: Parts, layer: Layer) -> list[str]:
         own = {part.removeprefix("self_attn.") for part in mixing if part.startswith("self_attn.")}
         # A bare layer can still be told by the names of its FFN.
         llama = "mlp.down_proj" in here and not mixing
-        if llama or (own and own <= HALVES):
+        if llama or (own and own <= PROJECTIONS):
             found += [f"self_attn.{name}" for name in needed(layer.attention) if name not in own]
     if layer.ffn == "dense" and layer.width is not None:
         own = {part.removeprefix("mlp.") for part in feeding if part.startswith("mlp.")}
         llama = any(part.startswith("self_attn.q_proj") for part in mixing) and not feeding
-        names = ("gate_proj", "up_proj", "down_proj")
-        if llama or (len(own) == 2 and "gate_up_proj" not in own and own <= set(names)):
+        names = ("gate_proj", "up_proj", "down_proj") if arch.style.gated else ("up_proj", "down_proj")
+        if llama or (own and own <= set(names)):
             found += [f"mlp.{name}" for name in names if name not in own]
+    norms = [part for part in here if direct_norm(part)]
+    if norms and len(norms) < arch.style.norms and set(norms) <= set(NORMS) and arch.style.norm_vectors:
+        found += [name for name in NORMS if name not in norms]
     return found
 
 
@@ -186,7 +192,9 @@ def stated(layer: Layer, arch: Architecture) -> dict[str, tuple[Shape, ...]]:
     if a is not None and layer.compressed is None:
         q, v = a.num_heads * a.head_dim, a.num_heads * a.value_dim
         # A gate on the output may lie in the queries' matrix.
-        found["self_attn.q_proj"] = ((q, hidden),) if arch.style.query_gate == "none" else ((q, hidden), (2 * q, hidden))
+        found["self_attn.q_proj"] = (
+            ((q, hidden),) if arch.style.query_gate == "none" else ((q, hidden), (2 * q, hidden))
+        )
         found["self_attn.k_proj"] = ((a.num_kv_heads * a.head_dim, hidden),)
         found["self_attn.v_proj"] = ((a.num_kv_heads * a.value_dim, hidden),)
         found["self_attn.o_proj"] = ((hidden, v),)
@@ -235,7 +243,9 @@ def plain(info: TensorInfo) -> bool:
 def candidates(arch: Architecture, i: int, count: int) -> list[int]:
     """Layers of the trunk that a module's layer `i` of `count` may be built like."""
     if len(arch.mtp) == count and count > 1:
-        same = [n for n, layer in enumerate(arch.layers) if (layer.mixer, layer.ffn) == (arch.mtp[i].mixer, arch.mtp[i].ffn)]
+        same = [
+            n for n, layer in enumerate(arch.layers) if (layer.mixer, layer.ffn) == (arch.mtp[i].mixer, arch.mtp[i].ffn)
+        ]
         return same or list(range(len(arch.layers)))
     attending = [n for n, layer in enumerate(arch.layers) if layer.attention is not None or layer.mla is not None]
     return attending or list(range(len(arch.layers)))
@@ -279,9 +289,9 @@ def beside(path: str, here: Parts, own: Mapping[str, TensorInfo], there: Parts) 
         faults.missing += [f"{path}.{part}.weight" for part in sorted(dense - here.keys()) if dense & here.keys()]
     for part, shape in there.items():
         info = tensor_of(own, part)
-        if part in here and shape is not None and here[part] not in (None, shape) and info is not None:
-            if not FEEDFORWARD.search(part):
-                faults.misshapen.append((info, shape))
+        comparable = shape is not None and info is not None and here.get(part) is not None
+        if comparable and here[part] != shape and not FEEDFORWARD.search(part):
+            faults.misshapen.append((info, shape))  # type: ignore[arg-type]
     return faults
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from codraft.core.inspection import Evidence, Finding, Severity
-from codraft.formats.mtp import has_join, mtp_tensors
+from codraft.formats.mtp import count_modules, has_join, modules, mtp_tensors
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.inspect.pair import (
     Model,
@@ -12,6 +12,7 @@ from codraft.models.inspect.pair import (
     absent_evidence,
     asked,
     listed,
+    mtp_severity,
     tensor_evidence,
 )
 from codraft.models.reader import MTP
@@ -26,6 +27,7 @@ NONE = Rule(
 ABSENT = Rule(
     code="mtp.absent",
     severity="error",
+    varies="a warning where no method is asked for, a note where another drafts",
     title="MTP is declared, and its tensors are not in the files",
     consequence="Quantizers and converters drop these layers. The engine builds them from uninitialised memory: no "
     "error, acceptance 0.",
@@ -35,6 +37,7 @@ ABSENT = Rule(
 UNLISTED = Rule(
     code="mtp.unlisted",
     severity="error",
+    varies="a warning where no method is asked for, a note where another drafts",
     title="The MTP tensors lie in a file that the index does not name",
     consequence="Engines that go by the index never load them, and draft from uninitialised memory.",
     fix="Add the tensors of that file to the weight_map of model.safetensors.index.json.",
@@ -43,6 +46,7 @@ UNLISTED = Rule(
 UNDECLARED = Rule(
     code="mtp.undeclared",
     severity="warning",
+    varies="a note for modules beyond those that are declared",
     title="MTP tensors without a declaration",
     consequence="Engines do not look for them where the config has no count.",
     fix="Write the count (num_nextn_predict_layers, or mtp_num_hidden_layers in Qwen3.5) into config.json.",
@@ -50,6 +54,7 @@ UNDECLARED = Rule(
 INCOMPLETE = Rule(
     code="mtp.incomplete",
     severity="error",
+    varies="a warning where no method is asked for, a note where another drafts",
     title="MTP tensors without the projection that joins hidden state and embedding",
     consequence="The module cannot run: loading fails, or the projection stays random and nothing is accepted.",
     fix="Copy the missing tensor (eh_proj, or fc) from the original checkpoint.",
@@ -65,6 +70,7 @@ AVAILABLE = Rule(
 RECURRENT = Rule(
     code="mtp.depth",
     severity="note",
+    varies="a warning where D is no multiple of the modules, an error then for vLLM",
     title="More drafts than MTP modules",
     consequence="The modules are used again on their own output, which they have not seen in training unless they were "
     "trained for it: acceptance falls with each position. vLLM wants D to be a multiple of the number of modules.",
@@ -105,7 +111,7 @@ def check(pair: Pair) -> Iterator[Finding]:
             asked("method", "mtp"),
             absent_evidence("target", "config.json", MTP[0]),
         )
-    yield from check_tensors(target, held, aside, own_file, severity(pair))
+    yield from check_tensors(target, held, aside, own_file, mtp_severity(pair))
     if (held or (declared and not target.tensors)) and pair.head is not None and not own_file:
         seen = f"{len(held)} tensors" if held else "its tensors were not seen"
         yield AVAILABLE.found(f"{counted(declared or 1)}, {seen}", count_key(target))
@@ -123,14 +129,6 @@ def check(pair: Pair) -> Iterator[Finding]:
         yield CENTRED_NORM.found(
             f"model_type is {target.arch.model_type}", tensor_evidence("target", target.tensors[held[0]])
         )
-
-
-def severity(pair: Pair) -> Severity | None:
-    """How bad a broken module is: as its rule says where it is asked for, doubtful where nothing is, and of no account
-    where another mechanism drafts."""
-    if pair.question.method == "mtp":
-        return None
-    return "warning" if pair.drafter is None and pair.question.method is None else "note"
 
 
 def counted(modules: int) -> str:
@@ -163,12 +161,27 @@ def check_tensors(
             absent_evidence("target", "config.json", MTP[0]),
             tensor_evidence("target", target.tensors[held[0]]),
         )
+    yield from check_count(target, held, broken)
     if held and not has_join(held) and not lost(target):
         yield INCOMPLETE.found(
             f"{len(held)} tensors, none of them eh_proj or fc: {listed(held)}",
             tensor_evidence("target", target.tensors[held[0]]),
             severity=broken,
         )
+
+
+def check_count(target: Model, held: list[str], broken: Severity | None) -> Iterator[Finding]:
+    """Modules declared against modules held, where there are some of both."""
+    declared, found = target.arch.mtp_layers, count_modules(modules(held))
+    if not declared or not found or declared == found or lost(target):
+        return
+    message = f"the config declares {counted(declared)}, and the files hold {found}"
+    evidence = count_key(target), tensor_evidence("target", target.tensors[held[0]])
+    if found < declared:
+        yield ABSENT.found(message, *evidence, severity=broken)
+    else:
+        # Engines load those that are declared, and the others are never used.
+        yield UNDECLARED.found(message, *evidence, severity="note")
 
 
 def lost(target: Model) -> bool:

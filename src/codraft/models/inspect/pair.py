@@ -25,10 +25,12 @@ LARGEST_SHOWN = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One thing that can be wrong. `seen`: public reports of it, as OWNER/REPO#NUMBER or a documented source."""
+    """One thing that can be wrong. `varies`: when it is of another severity. `seen`: public reports of it, as
+    OWNER/REPO#NUMBER or a documented source."""
 
     code: str
     severity: Severity
+    varies: str = ""
     title: str
     consequence: str
     fix: str
@@ -139,6 +141,14 @@ class Pair:
         yield self.target
         if self.drafter is not None:
             yield self.drafter
+
+
+def mtp_severity(pair: Pair) -> Severity | None:
+    """How bad a broken MTP module is: as its rule says where it is asked for, doubtful where nothing is, and of no
+    account where another mechanism drafts."""
+    if pair.question.method == "mtp":
+        return None
+    return "warning" if pair.drafter is None and pair.question.method is None else "note"
 
 
 def seen_at(side: Literal["target", "drafter", "asked"], file: str, key: str, value: Any = None) -> Evidence:

@@ -55,6 +55,7 @@ THETA_ABSENT = Rule(
 SCALING = Rule(
     code="rope.scaling",
     severity="warning",
+    varies="a note where the drafter has no RoPE key at all",
     title="Another RoPE scaling than the target's",
     consequence="The drafter works at the target's positions: with another scaling it converges on short prompts "
     "and decays on long ones.",
@@ -65,6 +66,7 @@ SCALING = Rule(
 PARTIAL = Rule(
     code="rope.partial",
     severity="warning",
+    varies="a note for block drafters, which rotate whole heads",
     title="Another share of the head is rotated than in the target",
     consequence="Trainers that ignore partial_rotary_factor give good validation and very low acceptance when served.",
     fix="Check what the training code rotated; the config must say that.",

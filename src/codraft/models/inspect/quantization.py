@@ -1,16 +1,37 @@
 """Quantized targets, and drafters beside them."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 
-from codraft.core.inspection import Finding
-from codraft.formats.heads.layout import is_scale
+from codraft.core.inspection import Evidence, Finding
+from codraft.formats.checkpoint import HF_QUANT
 from codraft.formats.mtp import mtp_tensors
+from codraft.formats.quantnames import (
+    FLOATS,
+    FOUR_BITS,
+    OTHER_SCALES,
+    QUANTIZED,
+    WEIGHT_NAMES,
+    is_packed,
+    is_scale,
+    last_part,
+    stem,
+)
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Quantization
-from codraft.models.inspect import mtp
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed, tensor_evidence
+from codraft.models.inspect.pair import (
+    HeadModel,
+    Model,
+    Pair,
+    Rule,
+    absent_evidence,
+    listed,
+    mtp_severity,
+    seen_at,
+    tensor_evidence,
+    value_at,
+)
 from codraft.models.quantization import read_quantization
 
 ROTATED = Rule(
@@ -25,6 +46,7 @@ ROTATED = Rule(
 MTP_PLAIN = Rule(
     code="quant.mtp_plain",
     severity="warning",
+    varies="a note where another drafts",
     title="MTP weights in full precision inside a quantized model, and not on its ignore list",
     consequence="Engines that apply the global setting build quantized layers for them: a load error, or silent zeros.",
     fix="Add the MTP modules to the ignore list of quantization_config.",
@@ -33,6 +55,7 @@ MTP_PLAIN = Rule(
 MTP_SCALES = Rule(
     code="quant.mtp_scales",
     severity="error",
+    varies="a warning where no method is asked for, a note where another drafts",
     title="Packed MTP weights without scales, or with scales of another name than the trunk's",
     consequence="The loader does not find the scales: 1.8 % acceptance instead of 80 % in one report.",
     fix="Write the scales under the names that the trunk uses, or leave the MTP module unquantized.",
@@ -83,13 +106,6 @@ NOISY_TARGET = Rule(
 )
 RULES = (ROTATED, MTP_PLAIN, MTP_SCALES, MTP_BITS, UNDECLARED, NOT_QUANTIZED, TARGET_HEAD, NOISY_TARGET)
 
-PACKED = ("U8", "I8", "I32", "U32", "F4", "F8_E4M3", "F8_E5M2", "I16", "U16")
-# Types that hold two weights of four bits, or eight.
-FOUR_BITS = ("F4", "U8", "I32", "U32")
-WIDE = ("F64", "F32", "F16", "BF16")
-# Last parts of the names of packed weights, which are weights and no scales.
-PACKED_NAMES = ("weight_packed", "qweight")
-OTHER_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale")
 # Expressions that cannot take long: short, few wild cards, none of them around a group.
 LONGEST, MOST_WILD = 200, 3
 READS_STATES = ("eagle3", "peagle", "eagle", "dflash", "dflash2", "dspark", "domino", "mtp")
@@ -111,13 +127,12 @@ def check_states(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     """What quantization does to the hidden states and the head that a drafter shares."""
     quantization = target.arch.quantization
     assert quantization is not None
-    key = next((k for k in ("quantization_config", "compression_config") if k in target.config), "quantization_config")
     if quantization.rotated:
-        yield ROTATED.found(f"{quantization.method} with a rotation", target.key(key))
+        yield ROTATED.found(f"{quantization.method} with a rotation", declared_at(target))
     bits = "" if quantization.bits is None else f", {quantization.bits} bits"
-    yield NOISY_TARGET.found(f"{quantization.method}{bits}", target.key(key))
+    yield NOISY_TARGET.found(f"{quantization.method}{bits}", declared_at(target))
     own = "lm_head.weight" in drafter.tensors
-    packed = [info for name, info in target.tensors.items() if "lm_head" in name and info.dtype in PACKED]
+    packed = [info for name, info in target.tensors.items() if "lm_head" in name and info.dtype in QUANTIZED]
     if packed and not own and not drafter.head.reduced:
         yield TARGET_HEAD.found(f"{packed[0].name} is {packed[0].dtype}", tensor_evidence("target", packed[0]))
 
@@ -131,13 +146,13 @@ def left_out(quantization: Quantization) -> list[str]:
 
 def check_mtp(pair: Pair, ignored: Sequence[str]) -> Iterator[Finding]:
     """MTP layers of a quantized target: plain and undeclared, or packed without usable scales."""
-    target, milder = pair.target, mtp.severity(pair)
+    target, milder = pair.target, mtp_severity(pair)
     names = mtp_tensors(target.tensors, len(target.arch.layers))
     weights = [target.tensors[name] for name in names if name.endswith(".weight") and is_matrix(target.tensors[name])]
-    plain = [info for info in weights if info.dtype in WIDE and is_projection(info.name)]
+    plain = [info for info in weights if info.dtype in FLOATS and is_projection(info.name)]
     if not names:
         return
-    packed = [name for name in names if target.tensors[name].dtype in PACKED and not is_scale_only(name)]
+    packed = [name for name in names if target.tensors[name].dtype in QUANTIZED and not is_scale(name)]
     if plain and len(plain) == len([info for info in weights if is_projection(info.name)]) and not packed:
         uncovered = [info for info in plain if not covered(info.name, ignored)]
         if uncovered:
@@ -167,8 +182,9 @@ def check_drafter(drafter: Model | HeadModel) -> Iterator[Finding]:
     """A drafter's own quantization: declared and stored must be the same thing."""
     text = drafter.head.text if isinstance(drafter, HeadModel) else drafter.arch.text
     declared = read_quantization(drafter.config, text)
-    scales = [name for name in drafter.tensors if is_scale(name) and beside_weight(name, drafter.tensors)]
-    packed = [info for info in drafter.tensors.values() if info.dtype in PACKED and len(info.shape) == 2]
+    names = drafter.tensors
+    scales = [name for name in names if is_packed(name) or (is_scale(name) and beside_weight(name, names))]
+    packed = [info for info in drafter.tensors.values() if info.dtype in QUANTIZED and len(info.shape) == 2]
     plain = [name for name, info in drafter.tensors.items() if is_matrix(info) and is_projection(name)]
     if declared is None and scales:
         yield UNDECLARED.found(
@@ -176,10 +192,19 @@ def check_drafter(drafter: Model | HeadModel) -> Iterator[Finding]:
             tensor_evidence("drafter", drafter.tensors[scales[0]]),
             absent_evidence("drafter", "config.json", "quantization_config"),
         )
-    if declared is not None and not scales and not packed and not all(covered(n, left_out(declared)) for n in plain):
-        yield NOT_QUANTIZED.found(
-            f"{declared.method} is declared, and every tensor is plain", drafter.key("quantization_config")
-        )
+    # Model-Optimizer's file may speak of the cache alone.
+    if declared is None or (HF_QUANT in drafter.config and declared.method == "unknown"):
+        return
+    if not scales and not packed and not all(covered(n, left_out(declared)) for n in plain):
+        yield NOT_QUANTIZED.found(f"{declared.method} is declared, and every tensor is plain", declared_at(drafter))
+
+
+def declared_at(model: Model | HeadModel) -> Evidence:
+    """Where a quantization is declared: in the config, or in Model-Optimizer's file beside it."""
+    if isinstance(model.config.get(HF_QUANT), Mapping) and "quantization_config" not in model.config:
+        key = "quantization.quant_algo"
+        return seen_at(model.side, f"{HF_QUANT}.json", key, value_at(model.config[HF_QUANT], key))
+    return model.key("compression_config" if "compression_config" in model.config else "quantization_config")
 
 
 def covered(name: str, ignored: Sequence[str]) -> bool:
@@ -217,25 +242,13 @@ def is_matrix(info: TensorInfo) -> bool:
     return len(info.shape) >= 2 and min(info.shape) > 1
 
 
-def is_scale_only(name: str) -> bool:
-    """A scale, not packed weights (which some formats call weight_packed)."""
-    return is_scale(name) and suffix(name) not in PACKED_NAMES
-
-
 def weight_scales(names: Collection[str]) -> set[str]:
     """What the scales of weights are called here."""
-    found = {suffix(name) for name in names if is_scale_only(name) and "scale" in suffix(name)}
+    found = {last_part(name) for name in names if is_scale(name) and "scale" in last_part(name)}
     return found - set(OTHER_SCALES)
 
 
 def beside_weight(name: str, names: Collection[str]) -> bool:
     """Whether a scale belongs to a weight: norms and towers have scales of their own, and caches too."""
-    stem, _, last = name.rpartition(".")
-    if last in PACKED_NAMES:
-        return True
-    return last not in ("k_scale", "v_scale") and any(f"{stem}.{part}" in names for part in ("weight", *PACKED_NAMES))
-
-
-def suffix(name: str) -> str:
-    """Last part of a name."""
-    return name.rpartition(".")[2]
+    cached = last_part(name) in ("k_scale", "v_scale")
+    return not cached and any(f"{stem(name)}.{part}" in names for part in WEIGHT_NAMES)

@@ -1,32 +1,43 @@
 """Are all tensors there, in the shape and the format that the config says, and do they hold something?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from codraft.core.inspection import Finding
-from codraft.formats.heads.layout import Expected, Shape, expected, is_scale
+from codraft.core.inspection import Finding, Severity
+from codraft.formats.heads.head import BORROWING_MECHANISMS
+from codraft.formats.heads.layout import Expected, Shape, expected
+from codraft.formats.heads.read import proven_head_dim
+from codraft.formats.mtp import TOWER, modules, mtp_tensors
+from codraft.formats.quantnames import FLOATS, QUANTIZED, WEIGHT_NAMES, is_packed, is_scale, is_weight, last_part, stem
 from codraft.formats.safetensors import TensorInfo
-from codraft.models.inspect.attention import proven_head_dim
-from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed, tensor_evidence
+from codraft.formats.source import HubSource
+from codraft.models.inspect.likeness import (
+    Faults,
+    Trunk,
+    both,
+    harmless,
+    module_faults,
+    read_trunk,
+    uneven,
+    unlike_config,
+)
+from codraft.models.inspect.pair import (
+    HeadModel,
+    Model,
+    Pair,
+    Rule,
+    Side,
+    absent_evidence,
+    listed,
+    mtp_severity,
+    tensor_evidence,
+)
 from codraft.models.inspect.values import constant_value
 from codraft.models.quantization import read_quantization
 
-NONE = Rule(
-    code="weights.none",
-    severity="note",
-    title="No weight file is there",
-    consequence="Nothing that only tensors can show was checked: sizes, missing and misshapen tensors, maps, values.",
-    fix="Point to the folder or hub id with the safetensors files; headers are enough.",
-)
-PICKLED = Rule(
-    code="weights.pickled",
-    severity="warning",
-    title="Weights in pickle format only",
-    consequence="A pickle runs code when it is opened, so codraft does not read it, and some engines refuse it.",
-    fix="Save the weights as safetensors.",
-)
 MISSING = Rule(
     code="weights.missing",
     severity="error",
+    varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
     title="Tensors that the mechanism needs are not in the files",
     consequence="Engines warn of tensors that are too many, not of those that are too few: what is missing stays "
     "random or zero, and acceptance is near 1.",
@@ -45,6 +56,7 @@ UNEXPECTED = Rule(
 SHAPE = Rule(
     code="weights.shape",
     severity="error",
+    varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
     title="A tensor has another shape than the config says",
     consequence="Loading fails, or a slice is loaded and the rest stays random.",
     fix="Mend the config key that gives this size, or export the checkpoint again.",
@@ -53,6 +65,7 @@ SHAPE = Rule(
 PACKED = Rule(
     code="weights.packed",
     severity="error",
+    varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
     title="Packed quantized weights that the config does not declare",
     consequence="A loader that goes by names reads packed bytes as numbers: no error, nothing accepted.",
     fix="Declare the format in quantization_config, or store the tensor unquantized.",
@@ -61,6 +74,7 @@ PACKED = Rule(
 CONSTANT = Rule(
     code="weights.constant",
     severity="error",
+    varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
     title="A matrix that holds one value everywhere",
     consequence="It was never trained, or the export wrote a placeholder: drafts carry no information.",
     fix="Export the checkpoint again from the trained state.",
@@ -69,104 +83,141 @@ CONSTANT = Rule(
 NOT_FINITE = Rule(
     code="weights.not_finite",
     severity="error",
+    varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
     title="A matrix that holds NaN or infinity",
     consequence="Logits become NaN: every draft is refused, or in some engines every draft is accepted and the text is "
     "garbage.",
     fix="Export the checkpoint again; look for the step at which training diverged.",
     seen="NVIDIA/TensorRT-LLM#5146",
 )
-ABSENT_FILE = Rule(
-    code="index.absent_file",
-    severity="error",
-    title="The index names weight files that are not there",
-    consequence="Loading fails, or leaves the tensors of that file random.",
-    fix="Fetch the missing files.",
+SELECTOR = Rule(
+    code="dflash2.selector",
+    severity="note",
+    title="A DFlash2 head, which loaders for DFlash take without its candidate selector",
+    consequence="They fail on the convolutions and the selector, or drop both and draft noise. The selector also wants "
+    "the target's output head unquantized.",
+    fix="Serve it with an engine that names DFlash2 (vLLM's second model runner).",
+    seen="vllm-project/vllm#52816, sgl-project/sglang#35371",
 )
-ABSENT_TENSOR = Rule(
-    code="index.absent_tensor",
-    severity="error",
-    title="The index names tensors that their file does not hold",
-    consequence="Loading fails, or leaves them random.",
-    fix="Write the index again from the headers, or fetch the file again.",
-)
-UNLISTED = Rule(
-    code="index.unlisted",
-    severity="warning",
-    title="Weights that the index does not name",
-    consequence="Engines that go by the index never see them, and start all the same.",
-    fix="Add them to the weight_map of model.safetensors.index.json.",
-    seen="sgl-project/sglang#17166, NVIDIA/Model-Optimizer#792",
-)
-DUPLICATED = Rule(
-    code="weights.duplicated",
-    severity="warning",
-    title="Tensors that stand in two files",
-    consequence="Which one is loaded depends on the order of the files.",
-    fix="Keep one of them.",
-)
-RULES = (
-    NONE, PICKLED, MISSING, UNEXPECTED, SHAPE, PACKED, CONSTANT, NOT_FINITE, ABSENT_FILE, ABSENT_TENSOR, UNLISTED,
-    DUPLICATED,
-)  # fmt: skip
+RULES = (MISSING, UNEXPECTED, SHAPE, PACKED, CONSTANT, NOT_FINITE, SELECTOR)
 
-FLOATS = ("F64", "F32", "F16", "BF16")
-# What a weight is called, quantized or not; scales beside a weight do not stand for it.
-WEIGHTS = ("weight", "qweight", "weight_packed", "base_kernel")
-HARMLESS = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
-# Matrices looked into; each costs a few small reads.
-MOST_SAMPLED = 24
+# Matrices looked into; each costs a few small reads, which are slow where they are requests.
+MOST_SAMPLED, MOST_REQUESTED = 400, 24
 
 
 def check(pair: Pair) -> Iterator[Finding]:
-    """Files, then the drafter's tensors one by one."""
+    """Models layer by layer, and heads tensor by tensor."""
     for model in pair.models():
-        yield from check_files(model)
+        if isinstance(model, Model) and model.tensors:
+            yield from check_model(pair, model)
     drafter = pair.drafter
     if isinstance(drafter, HeadModel) and drafter.tensors:
-        wanted = expected(drafter.head)
-        if wanted is not None:
-            yield from check_layout(drafter, wanted)
-        yield from check_values(drafter)
+        yield from check_head(pair, drafter)
 
 
-def check_files(model: Model | HeadModel) -> Iterator[Finding]:
-    """What the folder holds against its index."""
-    point, side = model.checkpoint, model.side
-    if not point.tensors:
-        rule = PICKLED if point.pickled else NONE
-        what = f"only {listed(point.pickled)}" if point.pickled else "only the config was found"
-        yield rule.found(f"the {side}'s weights: {what}", absent_evidence(side, "*.safetensors", "weights"))
-    if point.duplicated:
-        yield DUPLICATED.found(
-            f"{listed(point.duplicated)}", absent_evidence(side, "*.safetensors", point.duplicated[0])
+def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
+    """A drafter's head."""
+    wanted = expected(drafter.head)
+    if wanted is not None:
+        yield from check_layout(drafter, wanted)
+    if drafter.head.mechanism == "mtp":
+        target = pair.target
+        trunk = read_trunk(target.tensors, len(target.arch.layers))
+        faults = stored_modules(drafter.tensors, list(drafter.tensors), trunk, target)
+        yield from report(faults, "drafter", "the module lacks", None)
+    if drafter.head.mechanism == "dflash2":
+        named = next((info for name, info in drafter.tensors.items() if name.startswith("candidate_selector.")), None)
+        seen = drafter.key("architectures") if named is None else tensor_evidence("drafter", named)
+        yield SELECTOR.found("a backbone of DFlash with convolutions and a candidate selector", seen)
+    yield from check_values(drafter, list(drafter.tensors.values()), None)
+
+
+def check_model(pair: Pair, model: Model) -> Iterator[Finding]:
+    """A language model: its layers beside each other and beside the config, and the MTP modules inside a target."""
+    index = model.checkpoint.index
+    lost = index is not None and bool(index.absent_files)
+    L = len(model.arch.layers)
+    trunk = read_trunk(model.tensors, L)
+    if not lost:
+        yield from report(
+            both(uneven(trunk, model.arch), unlike_config(trunk, model.arch)), model.side, "the layers lack", None
         )
-    index = point.index
-    if index is None:
+    held = mtp_tensors(model.tensors, L) if model.side == "target" else []
+    yield from check_undeclared(pair, model, set(held))
+    if model.side == "drafter":
+        yield from check_values(model, spread(model), None)
+    elif held and not (pair.head is not None and pair.head.mechanism == "mtp"):
+        severity = mtp_severity(pair)
+        if not lost and modules(held):
+            yield from report(
+                stored_modules(model.tensors, held, trunk, model), "target", "the MTP module lacks", severity
+            )
+        # Nothing is read of a module that does not draft.
+        if severity != "note":
+            yield from check_values(model, [model.tensors[name] for name in held if ".experts." not in name], severity)
+
+
+def stored_modules(tensors: Mapping[str, TensorInfo], names: Sequence[str], trunk: Trunk, target: Model) -> Faults:
+    """What the MTP modules among these tensors lack, which are built like the target's layers."""
+    found = modules(names)
+    if not found:
+        return Faults(["mtp_layers.0.input_proj.weight"])
+    faults = Faults()
+    for module in found:
+        faults = both(faults, module_faults(module, tensors, trunk, target.arch))
+    return faults
+
+
+def report(faults: Faults, side: Side, lacks: str, severity: Severity | None) -> Iterator[Finding]:
+    """Missing and misshapen tensors in words."""
+    if faults.missing:
+        yield MISSING.found(
+            f"{len(faults.missing)} missing, {lacks} {listed(faults.missing)}",
+            *(absent_evidence(side, "*.safetensors", name) for name in faults.missing[:8]),
+            severity=severity,
+        )
+    if faults.misshapen:
+        words = [shape_words(info, shape, "and it should be") for info, shape in faults.misshapen]
+        yield SHAPE.found(
+            listed(words), *(tensor_evidence(side, info) for info, _ in faults.misshapen[:8]), severity=severity
+        )
+
+
+def shape_words(info: TensorInfo, shape: Shape, but: str) -> str:
+    """A tensor's shape beside the one it should have."""
+    turned = " (it is the transpose)" if info.shape == shape[::-1] else ""
+    return f"{info.name} is {list(info.shape)}, {but} {list(shape)}{turned}"
+
+
+def check_undeclared(pair: Pair, model: Model, inside: Collection[str]) -> Iterator[Finding]:
+    """Quantized weights of a model that declares no quantization; `inside` are those of a target's MTP modules."""
+    if model.arch.quantization is not None:
         return
-    # With nothing but the index somebody may have fetched the small files only.
-    if index.absent_files and (point.tensors or index.unlisted_files):
-        yield ABSENT_FILE.found(
-            f"{listed(index.absent_files)} of the {side}",
-            *(absent_evidence(side, index.file, name) for name in index.absent_files[:4]),
-        )
-    if index.absent_tensors:
-        yield ABSENT_TENSOR.found(
-            f"{listed(index.absent_tensors)} of the {side}",
-            *(absent_evidence(side, index.file, name) for name in index.absent_tensors[:4]),
-        )
-    # Mistral's own format, the same weights once more.
-    files = [name for name in index.unlisted_files if not name.startswith("consolidated")]
-    names = [*files, *(name for name in index.unlisted_tensors if not harmless(name))]
-    if names:
-        yield UNLISTED.found(
-            f"{listed(names)} of the {side}", *(absent_evidence(side, index.file, name) for name in names[:4])
-        )
+    found = [
+        info
+        for name, info in model.tensors.items()
+        if info.dtype in QUANTIZED and is_weight(name) and len(info.shape) > 1 and not TOWER.search(name)
+    ]
+    # A drafter's weights that have scales are judged with its quantization.
+    scaled = {stem(name) for name in model.tensors if is_scale(name)} if found and model.side == "drafter" else set()
+    found = [info for info in found if stem(info.name) not in scaled]
+    if not found:
+        return
+    module = all(info.name in inside for info in found)
+    own_file = pair.head is not None and pair.head.mechanism == "mtp"
+    where = "of the MTP module" if module else f"of the {model.side}"
+    yield PACKED.found(
+        f"{len(found)} tensors {where} are not floats, and the config has no quantization_config: "
+        + listed([f"{info.name} is {info.dtype} {list(info.shape)}" for info in found]),
+        *(tensor_evidence(model.side, info) for info in found[:8]),
+        severity=("note" if own_file else mtp_severity(pair)) if module else None,
+    )
 
 
 def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Finding]:
     """Missing, unexpected and misshapen tensors of a head."""
     by_name = {item.name: item for item in wanted}
-    held = {stem(name) for name in drafter.tensors if name.rpartition(".")[2] in WEIGHTS}
+    held = {stem(name) for name in drafter.tensors if last_part(name) in WEIGHT_NAMES}
     missing = [
         item.name
         for item in wanted
@@ -175,8 +226,8 @@ def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Fin
         and not (item.name.endswith(".weight") and stem(item.name) in held)
     ]
     # These have findings of their own, with the reason.
-    explained = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
-    missing = [as_written(name, drafter) for name in missing if name not in explained]
+    told = ("d2t", "t2d", *(("lm_head.weight",) if drafter.head.mechanism in BORROWING_MECHANISMS else ()))
+    missing = [as_written(name, drafter) for name in missing if name not in told]
     if missing:
         yield MISSING.found(
             f"{len(missing)} missing: {listed(missing)}",
@@ -185,7 +236,9 @@ def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Fin
     surplus = [
         info
         for name, info in drafter.tensors.items()
-        if name not in by_name and not (is_scale(name) and stem(name) + ".weight" in by_name) and not harmless(name)
+        if name not in by_name
+        and not ((is_scale(name) or is_packed(name)) and stem(name) + ".weight" in by_name)
+        and not harmless(name)
     ]
     if surplus:
         yield UNEXPECTED.found(
@@ -198,7 +251,7 @@ def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Fin
 def check_shapes(drafter: HeadModel, by_name: Mapping[str, Expected]) -> Iterator[Finding]:
     """Shapes and element types; what other checks explain with a reason is left to them."""
     quantized = read_quantization(drafter.config, drafter.head.text) is not None
-    scaled = {stem(name) for name in drafter.tensors if is_scale(name)}
+    scaled = {stem(name) for name in drafter.tensors if is_scale(name) or is_packed(name)}
     packed: list[TensorInfo] = []
     misshapen: list[tuple[TensorInfo, Shape]] = []
     for name, info in drafter.tensors.items():
@@ -217,11 +270,7 @@ def check_shapes(drafter: HeadModel, by_name: Mapping[str, Expected]) -> Iterato
             *(tensor_evidence("drafter", info) for info in packed[:8]),
         )
     if misshapen:
-        words = [
-            f"{info.name} is {list(info.shape)}, and the config gives {list(shape)}"
-            + (" (it is the transpose)" if info.shape == shape[::-1] else "")
-            for info, shape in misshapen
-        ]
+        words = [shape_words(info, shape, "and the config gives") for info, shape in misshapen]
         yield SHAPE.found(listed(words), *(tensor_evidence("drafter", info) for info, _ in misshapen[:8]))
 
 
@@ -239,9 +288,11 @@ def explained(name: str, found: Shape, wanted: Shape, drafter: HeadModel) -> boo
     if ".self_attn." not in name:
         return False
     q = drafter.tensors.get("layers.0.self_attn.q_proj.weight")
-    width = q.shape[1] if q is not None and len(q.shape) == 2 and drafter.head.mechanism == "eagle3" else None
+    width = (
+        q.shape[1] if q is not None and len(q.shape) == 2 and drafter.head.mechanism in ("eagle3", "peagle") else None
+    )
     inputs = name.startswith("layers.0.") and len(found) == 2 and found[1] == width != wanted[1]
-    return inputs or proven_head_dim(drafter) not in (None, drafter.head.geometry.head_dim)
+    return inputs or proven_head_dim(drafter.head, drafter.tensors) not in (None, drafter.head.geometry.head_dim)
 
 
 def as_written(name: str, drafter: HeadModel) -> str:
@@ -250,23 +301,32 @@ def as_written(name: str, drafter: HeadModel) -> str:
     return name.replace("layers.0.", "midlayer.", 1) if midlayer and name.startswith("layers.0.") else name
 
 
-def stem(name: str) -> str:
-    """The module of a tensor."""
-    return name.rpartition(".")[0]
+def spread(model: Model) -> list[TensorInfo]:
+    """A model's matrices without its experts, as many as are looked into: both ends, then evenly over the layers."""
+    found = [
+        info
+        for name, info in model.tensors.items()
+        if info.dtype in FLOATS and len(info.shape) == 2 and ".experts." not in name and not TOWER.search(name)
+    ]
+    found.sort(key=lambda info: (not info.name.endswith(("embed_tokens.weight", "lm_head.weight")), info.name))
+    step = -(-len(found) // most_sampled(model)) or 1
+    return found[::step]
 
 
-def harmless(name: str) -> bool:
-    """Buffers that are rebuilt anyway, and scales of a quantized cache."""
-    return "rotary_emb" in name or name.endswith(HARMLESS)
+def most_sampled(model: Model | HeadModel) -> int:
+    """Matrices that are looked into."""
+    return MOST_REQUESTED if isinstance(model.checkpoint.source, HubSource) else MOST_SAMPLED
 
 
-def check_values(drafter: HeadModel) -> Iterator[Finding]:
+def check_values(
+    model: Model | HeadModel, tensors: Sequence[TensorInfo], severity: Severity | None
+) -> Iterator[Finding]:
     """A few bytes of every matrix: constant, or not finite."""
-    source = drafter.checkpoint.source
-    matrices = [info for info in drafter.tensors.values() if len(info.shape) == 2 and info.dtype in FLOATS]
+    source = model.checkpoint.source
+    matrices = [info for info in tensors if len(info.shape) == 2 and info.dtype in FLOATS]
     constant: list[TensorInfo] = []
     broken: list[TensorInfo] = []
-    for info in sorted(matrices, key=lambda info: -info.num_elements)[:MOST_SAMPLED]:
+    for info in sorted(matrices, key=lambda info: -info.num_elements)[: most_sampled(model)]:
         value = constant_value(source, info)
         if value == "not finite":
             broken.append(info)
@@ -276,10 +336,12 @@ def check_values(drafter: HeadModel) -> Iterator[Finding]:
     if broken:
         yield NOT_FINITE.found(
             f"{len(broken)} of {len(matrices)} matrices hold NaN or infinity: {listed([i.name for i in broken])}",
-            *(tensor_evidence("drafter", info) for info in broken[:8]),
+            *(tensor_evidence(model.side, info) for info in broken[:8]),
+            severity=severity,
         )
     if constant:
         yield CONSTANT.found(
             f"{len(constant)} of {len(matrices)} matrices: {listed([i.name for i in constant])}",
-            *(tensor_evidence("drafter", info) for info in constant[:8]),
+            *(tensor_evidence(model.side, info) for info in constant[:8]),
+            severity=severity,
         )
