@@ -126,7 +126,6 @@ def test_keys_that_are_not_known_are_codrafts_fault_and_not_the_files(keys: dict
     [
         ({**SEARCHED, "block_configs": BLOCKS[:2]}, "block_configs has 2 entries for 3 layers"),
         ({**SEARCHED, "block_configs": [3] * 3}, "expected a list of objects"),
-        ({"num_key_value_heads_per_layer": [3] * 6}, "KV heads that divide the 8 query heads of layer 0"),
         ({**MOE, "moe_layers_enum": "1,x"}, "expected numbers of layers with commas between"),
         ({"partial_rotary_factors": [0.5, None]}, "expected a list of positive numbers"),
     ],

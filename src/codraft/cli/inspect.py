@@ -37,7 +37,9 @@ def inspect(
     method: Method = None,
     engine: Engine = None,
     depth: Annotated[
-        int | None, o.Whole, Parameter(name=["--depth", "-D"], help="D you will ask for; held against blocks and MTP modules.")
+        int | None,
+        o.Whole,
+        Parameter(name=["--depth", "-D"], help="D you will ask for; held against blocks and MTP modules."),
     ] = None,
     tp: Annotated[int | None, o.Whole, Parameter(help="Ranks of tensor parallelism.")] = None,
     context: Annotated[

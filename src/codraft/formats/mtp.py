@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 # Qwen3-Next and later, Nemotron-H, MiMo, ERNIE: a namespace of its own. DeepSeek, GLM: layers after the last.
 NAMESPACE = re.compile(r"(?:^|\.)(?:mtp(?:_\w+)?|nextn)\.")
-LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
-# Towers for pictures and sound count their layers on their own.
-TOWER = re.compile(r"(?:^|\.)(?:visual|vit|vision\w*|audio\w*|image\w*|speech\w*|talker|\w+2wav|sam_\w+|\w*encoder)\.")
+LAYER = re.compile(r"(?:^|\.)layers\.([0-9]{1,6})\.")
+# Towers for pictures and sound, which count their layers on their own, and what joins them to the language model.
+TOWER = re.compile(
+    r"(?:^|\.)(?:visual|vision\w*|vit|audio\w*|image\w*|speech\w*|mm_\w+|multi_modal\w*|talker|\w+2wav|sam_\w+"
+    r"|\w+encoder|aligner|projector|connector|resampler|mlp1|embed_vision|embed_audio|[qQ]former|depth_decoder)(?:\.|$)"
+)
 # A layer of a module, and the part of it.
-UNIT = re.compile(r"^(.*?(?:layers|mtp_block|blocks)\.\d{1,6})\.(.+)$")
+UNIT = re.compile(r"^(.*?(?:layers|mtp_block|blocks)\.[0-9]{1,6})\.(.+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ JOINS = {
 # Parts that are none of the module's decoder layer, though some families number them with it.
 APART = {part.partition(".")[0] for key, join in JOINS.items() for part in (key, *join.norms, *join.final)} - {"norm"}
 APART |= {"shared_head", "embed_tokens", "lm_head", "head"}
+# Parts that no layer of a trunk has.
+MARKS = ("eh_proj", "enorm", "hnorm", "shared_head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,23 @@ class Module:
 
 def mtp_tensors(names: Iterable[str], num_layers: int) -> list[str]:
     """Those that belong to MTP modules: in a namespace of theirs, or in layers from `num_layers` on."""
-    found = []
-    for name in names:
-        match = LAYER.search(name)
-        beyond = match is not None and int(match[1]) >= num_layers and not TOWER.search(name)
-        if beyond or NAMESPACE.search(name):
-            found.append(name)
-    return found
+    return [name for name in names if in_namespace(name) or beyond(name, num_layers)]
+
+
+def in_namespace(name: str) -> bool:
+    """Whether a tensor lies in a namespace of MTP modules. Of 90,000 names few hold these letters at all."""
+    return ("mtp" in name or "nextn" in name) and NAMESPACE.search(name) is not None
+
+
+def beyond(name: str, num_layers: int) -> bool:
+    """Whether a tensor is of a decoder layer from `num_layers` on."""
+    match = LAYER.search(name)
+    return match is not None and int(match[1]) >= num_layers and not TOWER.search(name)
+
+
+def has_mark(name: str) -> bool:
+    """Whether a tensor of a numbered layer shows that the layer is an MTP module: of its joint or its end."""
+    return any(part in MARKS for part in name.split("."))
 
 
 def has_join(names: Iterable[str]) -> bool:

@@ -240,8 +240,8 @@ class Architecture:
 
     @property
     def G(self) -> int | None:
-        """Query heads per KV head; None without heads."""
-        if not self.num_heads or not self.num_kv_heads:
+        """Query heads per KV head; None without heads, or where that is no whole number."""
+        if not self.num_heads or not self.num_kv_heads or self.num_heads % self.num_kv_heads:
             return None
         return self.num_heads // self.num_kv_heads
 

@@ -5,17 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from codraft.formats.mtp import TOWER, has_mark, in_namespace
 from codraft.formats.safetensors import TensorInfo
 
 LAYER = re.compile(r"^(?P<prefix>.*?)(?P<kind>layers|h|blocks|layer|block)\.(?P<number>[0-9]{1,6})\.(?P<rest>.+)$")
-# Towers, projectors and drafters that lie in the same files.
-FOREIGN = re.compile(
-    r"(^|\.)(visual|vision\w*|vit|audio\w*|image\w*|speech\w*|mm_\w+|multi_modal\w*|talker|code2wav|token2wav"
-    r"|sam_\w+|aligner|projector|connector|resampler|mlp1|embed_vision|embed_audio"
-    r"|[qQ]former|\w+_encoder|depth_decoder)(\.|$)"
-)
-MTP_PREFIX = re.compile(r"(^|\.)mtp\w*\.")
-MTP_MARK = re.compile(r"\.(eh_proj|enorm|hnorm|shared_head)\.")
 MTP_COPY = re.compile(r"(embed_tokens|embeddings|shared_head\.head|lm_head)\.weight$")
 EXPERT = ".experts."
 EXPERT_NUMBER = re.compile(r"[0-9]{1,6}")
@@ -129,16 +122,16 @@ class Headers:
 def read_headers(tensors: Mapping[str, TensorInfo], hidden: int) -> Headers:
     """What these headers prove of the language model among them; `hidden` is the config's."""
     kin = gather(tensors)
-    own = [one for one in kin if not FOREIGN.search(one.name) and not MTP_PREFIX.search(one.name)]
+    own = [one for one in kin if not TOWER.search(one.name) and not in_namespace(one.name)]
     placed = [(one, match) for one in own if (match := LAYER.match(one.name))]
     prefix = main_prefix(placed)
     inner = [(one, match) for one, match in placed if match["prefix"] + match["kind"] == prefix]
-    modules = {int(match["number"]) for one, match in inner if MTP_MARK.search(one.name)}
+    modules = {int(match["number"]) for one, match in inner if has_mark(one.name)}
     decoder = {int(match["number"]): one.name for one, match in inner}
     last = max(decoder.keys() - modules, default=None)
     outer = [one for one in own if not LAYER.match(one.name)]
     mixing = Mixing([(one, f".{match['rest']}") for one, match in inner], hidden)
-    separate = any(MTP_PREFIX.search(one.name) and LAYER.match(one.name) for one in kin)
+    separate = any(in_namespace(one.name) and LAYER.match(one.name) for one in kin)
     return Headers(
         num_layers=None if last is None else (last + 1, decoder[last]),
         hidden=embedding(outer, 1),
@@ -240,14 +233,14 @@ class HeaderCount:
 
 def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
     """Elements by part. Towers, scales and buffers are left out, and what an MTP module repeats of the model."""
-    own = [one for one in gather(tensors) if not FOREIGN.search(one.name) and not AUXILIARY.search(one.name)]
-    placed = {one.name: match for one in own if (match := LAYER.match(one.name)) and not MTP_PREFIX.search(one.name)}
-    modules = {match["number"] for name, match in placed.items() if MTP_MARK.search(name)}
+    own = [one for one in gather(tensors) if not TOWER.search(one.name) and not AUXILIARY.search(one.name)]
+    placed = {one.name: match for one in own if (match := LAYER.match(one.name)) and not in_namespace(one.name)}
+    modules = {match["number"] for name, match in placed.items() if has_mark(name)}
     counts: Counter[str] = Counter()
     layers = set()
     for one in own:
         match = placed.get(one.name)
-        if MTP_PREFIX.search(one.name) or (match and match["number"] in modules):
+        if in_namespace(one.name) or (match and match["number"] in modules):
             counts["mtp"] += 0 if MTP_COPY.search(one.name) else one.elements
             continue
         counts["total"] += one.elements

@@ -83,8 +83,6 @@ def layer_heads(
     if (per_layer := fields.sizes("num_key_value_heads_per_layer")) is not None:  # DeciLM, OpenELM
         fields.fit("num_key_value_heads_per_layer", len(per_layer), len(kinds))
         heads = replace(heads, num_kv_heads=max(per_layer[i], 1))
-    if heads.num_heads % heads.num_kv_heads:
-        raise fields.wrong(KV_HEADS[0], f"KV heads that divide the {heads.num_heads} query heads of layer {i}")
     if own := (fields.inner("per_layer_config") or FamilyFields({})).inner(str(i), f"{i:02d}"):
         dim = own.size("head_dim") or heads.head_dim
         heads = replace(

@@ -200,11 +200,6 @@ def usual_heads(
         key = named(fields, KV_HEADS)
         differs.append(Disagreement(key=key, config=kv_heads, headers=proved[0], tensor=proved[1]))
         kv_heads = proved[0]
-    if num_heads % kv_heads:
-        raise SpecError(
-            f"config.json: {named(fields, KV_HEADS)} is {kv_heads}, which does not divide {num_heads} query heads; "
-            "mend it or fetch it again"
-        )
     value_dim = fields.size("v_head_dim", lowest=0) or given
     return Attention(num_heads=num_heads, num_kv_heads=kv_heads, head_dim=given, value_dim=value_dim), basis
 

@@ -36,6 +36,7 @@ BLOCK = {
     "fc.weight": (H, 3 * H), "hidden_norm.weight": (H,), "norm.weight": (H,), **layer(0, normed=True),
     **layer(1, normed=True),
 }  # fmt: skip
+CONVOLUTIONS = ("attention_conv", "mlp_conv")
 MARKOV = {"markov_head.markov_w1.weight": (V, RANK), "markov_head.markov_w2.weight": (V, RANK)}
 CONFIDENCE = {"confidence_head.proj.weight": (1, H + RANK), "confidence_head.proj.bias": (1,)}
 REQUIRED: dict[str, dict[str, tuple[int, ...]]] = {
@@ -46,6 +47,22 @@ REQUIRED: dict[str, dict[str, tuple[int, ...]]] = {
     "eagle3_deepspec": {**EAGLE3, "fc.weight": (H, 5 * H), **layer(0, 2, normed=True)},
     "dflash": BLOCK,
     "dflash_speculators": {**BLOCK, **REDUCED},
+    "peagle": {**EAGLE3, **layer(1), **REDUCED, "mask_hidden": (1, 1, 3 * H)},
+    "eagle": {
+        "fc.weight": (H, 2 * H),
+        **{name: shape for name, shape in layer(0).items() if not name.endswith("input_layernorm.weight")},
+    },
+    "dflash2": {
+        **BLOCK, "candidate_selector.predecessor_codebook": (V, RANK),
+        "candidate_selector.successor_codebook": (V, RANK), "candidate_selector.hidden_projection.weight": (RANK, H),
+        **{f"layers.{i}.{part}.base_kernel": (2, 2, H) for i in (0, 1) for part in CONVOLUTIONS},
+        # Two taps, before and after, for each of four groups of 16 channels.
+        **{f"layers.{i}.{part}.kernel_projection.weight": (16, H) for i in (0, 1) for part in CONVOLUTIONS},
+    },
+    "domino": {
+        **BLOCK, "prefix_gru.weight_ih_l0": (72, H), "prefix_gru.weight_hh_l0": (72, 24),
+        "embed_proj.0.weight": (12, H + 24), "embed_proj.2.weight": (V, 12),
+    },
     "dspark": {**BLOCK, **MARKOV, **CONFIDENCE},
     "dspark_speculators": {
         **BLOCK, **REDUCED, **MARKOV, "markov_head.markov_w2.weight": (VD, RANK), **CONFIDENCE,
@@ -122,6 +139,23 @@ def test_class_names_of_another_kind_do_no_harm() -> None:
     assert expected(head)
 
 
+def test_sizes_that_a_config_leaves_out_or_misspells_are_not_compared() -> None:
+    bad = {"mask_token_id": 5, "target_layer_ids": [1, 5, 9], "conv_kernel_size": True, "conv_group_size": 0,
+           "selector_rank": "16"}  # fmt: skip
+    found = names("dflash2", dflash_config=bad)
+
+    assert found["layers.0.mlp_conv.base_kernel"] == (None, True)
+    assert found["layers.0.mlp_conv.kernel_projection.weight"] == (None, True)
+    assert found["candidate_selector.predecessor_codebook"] == (None, True)
+    assert names("domino", dflash_config={"projector_type": "domino"})["embed_proj.2.weight"] == (None, True)
+
+
+def test_sizes_of_a_projector_may_stand_at_the_top_of_the_config() -> None:
+    found = names("domino", dflash_config={"projector_type": "domino", "gru_hidden_dim": 24}, emb_dim=12)
+
+    assert found["embed_proj.0.weight"] == ((12, H + 24), True)
+
+
 DSPARK = Kind(mechanism="dspark", family="modelopt", seen=("architectures", []))
 
 
@@ -144,18 +178,6 @@ def test_a_gate_at_the_root_is_a_markov_gate_in_dspark_alone() -> None:
 
     assert kind is not None
     assert canonical(kind, "gate_proj.weight") == "gate_proj.weight"
-
-
-@pytest.mark.parametrize(
-    ("name", "scale"),
-    [("layers.0.mlp.up_proj.weight_scale", True), ("layers.0.mlp.up_proj.weight_scale_inv", True),
-     ("layers.0.mlp.up_proj.qweight", True), ("layers.0.mlp.up_proj.qzeros", True), ("lm_head.weight_packed", True),
-     ("layers.0.mlp.up_proj.scales", True), ("layers.0.mlp.up_proj.weight_zero_point", True),
-     ("layers.0.mlp.up_proj.weight", False), ("layers.0.mlp.up_proj.bias", False), ("norm.weight", False),
-     ("d2t", False)],
-)  # fmt: skip
-def test_what_quantizers_put_beside_a_weight_is_told_from_weights(name: str, scale: bool) -> None:
-    assert is_scale(name) is scale
 
 
 def test_all_layouts_are_here() -> None:

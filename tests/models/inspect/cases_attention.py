@@ -41,6 +41,12 @@ HEADS = [
         code="mla.tp", severity="note", words="4 ranks keep it 4 times", key="kv_lora_rank",
     ),
     Case(
+        name="a target whose query heads KV heads do not divide", base="alone",
+        changes=(TARGET.says("num_key_value_heads", 3), TARGET.empty()),
+        code="heads.ratio", severity="error", words="the target has 8 query heads and 3 KV heads",
+        key="num_key_value_heads",
+    ),
+    Case(
         name="a group of three", base="eagle3",
         changes=(TARGET.says("num_attention_heads", 12), TARGET.empty(), asks(depth=3)),
         code="heads.group", severity="note", words="3 query heads for each KV head, 12 rows at D = 3",

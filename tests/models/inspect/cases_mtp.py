@@ -62,11 +62,6 @@ def mixture(two: Two) -> None:
     }  # fmt: skip
 
 
-SUBLAYERS = {
-    "mtp.layers.0.enorm.weight": ("BF16", (H,)), "mtp.layers.0.hnorm.weight": ("BF16", (H,)),
-    "mtp.layers.0.eh_proj.weight": ("BF16", (H, 2 * H)), "mtp.layers.0.norm.weight": ("BF16", (H,)),
-}  # fmt: skip
-
 TENSORS = [
     Case(
         name="a projection of another width", base="mtp",
@@ -85,7 +80,8 @@ TENSORS = [
         code="weights.shape", severity="note", words="is [64, 64]", key=f"{MODULE}.eh_proj.weight",
     ),
     Case(
-        name="a norm of another width", base="mtp", changes=(TARGET.holds({f"{MODULE}.enorm.weight": ("BF16", (32,))}),),
+        name="a norm of another width", base="mtp",
+        changes=(TARGET.holds({f"{MODULE}.enorm.weight": ("BF16", (32,))}),),
         code="weights.shape", severity="error", words="is [32], and it should be [64]", key=f"{MODULE}.enorm.weight",
     ),
     Case(
@@ -345,17 +341,9 @@ NEAR_MISSES = [
     NearMiss(name="a module with experts of another form", base="mtp", changes=(mixture,), code="weights.missing"),
     NearMiss(name="a dense module beside experts", base="mtp", changes=(sparse,), code="weights.missing"),
     NearMiss(name="copies of embedding and head", base="mtp", code="weights.shape", changes=(TARGET.holds({
-        f"{MODULE}.embed_tokens.weight": ("BF16", (512, H)), f"{MODULE}.shared_head.head.weight": ("BF16", (512, H))}),)),
+        f"{MODULE}.{part}.weight": ("BF16", (512, H)) for part in ("embed_tokens", "shared_head.head")}),)),
     NearMiss(name="as many modules as the config counts", base="mtp", code="mtp.absent",
              changes=(TARGET.says("num_nextn_predict_layers", 2), asks(depth=2), second())),
-    NearMiss(
-        name="a module of sublayers", base="mtp", code="weights.missing",
-        changes=(TARGET.lacks(MODULE), TARGET.holds({
-            **SUBLAYERS, **{name.replace("layers.0.self_attn", "mtp.layers.0.mixer"): tensor
-                            for name, tensor in layer("layers.0").items() if "self_attn" in name},
-            "mtp.layers.1.norm.weight": ("BF16", (H,)), "mtp.layers.1.mixer.up_proj.weight": ("BF16", (128, H)),
-            "mtp.layers.1.final_layernorm.weight": ("BF16", (H,))})),
-    ),
     NearMiss(
         name="an eight-bit drafter that Model-Optimizer declares in a file of its own", base="eagle3",
         changes=(DRAFTER.stores("midlayer.mlp.up_proj.weight", "F8_E4M3"),
@@ -395,8 +383,7 @@ NEAR_MISSES = [
     ),
     NearMiss(name="a packed projection", base="mtp", changes=(
         TARGET.lacks(f"{MODULE}.eh_proj"), TARGET.holds({f"{MODULE}.eh_proj.qweight": ("I32", (16, H))}),
-        TARGET.says("quantization_config", {"quant_method": "gptq", "bits": 4})), code="mtp.incomplete",
-        beside=("quant.mtp_plain",)),
+        TARGET.says("quantization_config", {"quant_method": "gptq", "bits": 4})), code="mtp.incomplete"),
     NearMiss(name="the module itself drafts", base="mtp", changes=(), code="mtp.available"),
     NearMiss(name="as many drafts as modules", base="mtp", changes=(), code="mtp.depth"),
     NearMiss(name="plain norms", base="mtp_namespace", changes=(), code="mtp.norm"),

@@ -16,7 +16,10 @@ FP8 = DRAFTER.says("quantization_config", {"quant_method": "fp8", "bits": 8})
 
 
 # What a base has as it is; DeepSpec's class name promises norms, so that their absence is said twice.
-DESERVED = {"dspark_modelopt": ("block.alignment",), "eagle3_deepspec": ("architecture.layers", "taps.engine")}
+DESERVED = {
+    "dspark_modelopt": ("block.alignment",), "domino": ("block.alignment",),
+    "eagle3_deepspec": ("architecture.layers", "taps.engine"),
+}  # fmt: skip
 
 
 def missing(base: str, tensor: str, key: str) -> Case:
@@ -102,13 +105,13 @@ NAMED = [
     Case(
         name="a selector of another rank", base="dflash2",
         changes=(DRAFTER.says("dflash_config.selector_rank", RANK // 2),),
-        code="weights.shape", severity="error", words="predecessor_codebook is [512, 16], and the config gives [512, 8]",
+        code="weights.shape", severity="error", words="codebook is [512, 16], and the config gives [512, 8]",
         key="candidate_selector.successor_codebook",
     ),
     Case(
         name="a state of another width", base="domino", changes=(DRAFTER.says("dflash_config.gru_hidden_dim", 20),),
         code="weights.shape", severity="error", words="weight_ih_l0 is [72, 64], and the config gives [60, 64]",
-        key="embed_proj.0.weight",
+        key="embed_proj.0.weight", beside=DESERVED["domino"],
     ),
     Case(
         name="an MTP file without its norms", base="mtp_file",
@@ -143,7 +146,8 @@ MODELS = [
         code="weights.missing", severity="error", words="3 missing", key=f"{LAYER}.mlp.gate_proj.weight",
     ),
     Case(
-        name="an external drafter without a norm", base="external", changes=(DRAFTER.lacks(f"{LAYER}.input_layernorm"),),
+        name="an external drafter without a norm", base="external",
+        changes=(DRAFTER.lacks(f"{LAYER}.input_layernorm"),),
         code="weights.missing", severity="error", words="input_layernorm", key=f"{LAYER}.input_layernorm.weight",
     ),
     Case(
@@ -176,7 +180,7 @@ MODELS = [
     ),
     Case(
         name="a target without a layer in the middle", base="eagle3", changes=(TARGET.lacks("model.layers.3."),),
-        code="weights.missing", severity="error", words="11 missing", key="model.layers.3.mlp.down_proj.weight",
+        code="weights.missing", severity="error", words="11 missing", key="model.layers.3.self_attn.q_proj.weight",
     ),
     Case(
         name="a target with a layer of another width", base="alone",
@@ -324,8 +328,10 @@ MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, 
 def sparse(two: Two) -> None:
     """A target of experts behind one dense layer."""
     two.target.config |= {**MOE, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}
-    tensors = {name: tensor for name, tensor in two.target.tensors.items() if ".mlp." not in name or ".layers.0." in name}
+    tensors = dict(two.target.tensors)
     for i in range(1, L):
+        for part in ("gate_proj", "up_proj", "down_proj"):
+            del tensors[f"model.layers.{i}.mlp.{part}.weight"]
         tensors[f"model.layers.{i}.mlp.gate.weight"] = ("BF16", (4, H))
         for e, part in product(range(4), ("gate_proj", "up_proj", "down_proj")):
             shape = (H, 32) if part == "down_proj" else (32, H)
@@ -334,8 +340,8 @@ def sparse(two: Two) -> None:
 
 
 def pruned(two: Two) -> None:
-    """A target whose layers were pruned one by one, which its config says in words of its own."""
-    two.target.config |= {"block_configs": [{} for _ in range(L)], "model_type": "nemotron-nas"}
+    """A target whose layers were pruned one by one, as its family's are."""
+    two.target.config["model_type"] = "nemotron-nas"
     for i in (2, 5):
         for part, shape in (("gate_proj", (96, H)), ("up_proj", (96, H)), ("down_proj", (H, 96))):
             two.target.tensors[f"model.layers.{i}.mlp.{part}.weight"] = ("BF16", shape)
@@ -345,7 +351,8 @@ def pruned(two: Two) -> None:
 
 LAYERS = [
     NearMiss(name="experts behind a dense layer", base="alone", changes=(sparse,), code="weights.missing"),
-    NearMiss(name="layers of sizes that the config lists", base="alone", changes=(pruned,), code="weights.missing"),
+    NearMiss(name="layers pruned one by one of all attention", base="alone", changes=(pruned,),
+             code="weights.missing"),
     NearMiss(name="layers pruned one by one", base="alone", changes=(pruned,), code="weights.shape"),
     NearMiss(
         name="layers that are lost with their file", base="alone", code="weights.missing",

@@ -230,7 +230,7 @@ ALL: dict[str, Callable[[], Two]] = {
     "peagle": lambda: Two(target(), peagle(), {"method": "peagle"}),
     "eagle": lambda: Two(target(), eagle(), {"method": "eagle"}),
     "dflash2": lambda: Two(target(), dflash2(), {"method": "dflash2", "depth": 7}),
-    "domino": lambda: Two(target(), domino(), {"method": "domino", "depth": 7}),
+    "domino": lambda: Two(target(), domino(), {"method": "domino", "depth": 8}),
     "mtp_namespace": lambda: Two(mtp_namespace(), None, {"method": "mtp", "depth": 1}),
     "mtp_file": lambda: Two(target(), mtp_file(), {"method": "mtp", "depth": 1}),
     "mtp_quantized": lambda: Two(quantized_target(), None, {"method": "mtp", "depth": 1}),

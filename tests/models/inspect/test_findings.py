@@ -42,6 +42,10 @@ NOTES = {
     "dspark_modelopt": {"confidence.unused", UNREAD, SMALL, DEPTH},
     "dspark_specforge": {SMALL, DEPTH},
     "dspark_speculators": {"confidence.unused", UNREAD, SMALL, DEPTH},
+    "peagle": {"method.other", SMALL},
+    "eagle": {"method.other", SMALL},
+    "dflash2": {"method.other", "dflash2.selector", "depth.numbers", SMALL},
+    "domino": {"method.other", "depth.numbers", SMALL},
     "external": {SMALL},
     "mtp": {SMALL, DEPTH},
     "mtp_namespace": {SMALL, DEPTH},
@@ -50,7 +54,7 @@ NOTES = {
     "alone": set(),
 }
 # Model-Optimizer's DSpark has the class name of another graph; DeepSpec's layer ids are where two engines never look.
-DESERVED = {"dspark_modelopt": ["block.alignment"], "eagle3_deepspec": ["taps.engine"]}
+DESERVED = {"dspark_modelopt": ["block.alignment"], "domino": ["block.alignment"], "eagle3_deepspec": ["taps.engine"]}
 
 
 def check_form(record: InspectionRecord) -> None:

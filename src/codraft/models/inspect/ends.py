@@ -54,6 +54,7 @@ EMBEDDING_WIDTH = Rule(
 TIED_REDUCED = Rule(
     code="tie.reduced",
     severity="error",
+    varies="a warning where only the nested part of the config says so",
     title="Tied embeddings with a reduced draft vocabulary",
     consequence="Head and embedding have different rows and cannot be one tensor: loaders give the head the wrong "
     "shape, or crash when they share the target's.",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from codraft.formats.mtp import NAMESPACE, TOWER, Module
+from codraft.formats.mtp import TOWER, Module, in_namespace
 from codraft.formats.quantnames import EIGHT_BIT_FLOATS, FLOATS, PACKED_ENDS, WEIGHT_NAMES, is_scale
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Layer
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 # The parts of a layer by what they are called in it, with the shape of those that have one element for each weight.
 Parts = Mapping[str, Shape | None]
 
-PLACED = re.compile(r"^((?:.*?\.)?(?:layers|h|blocks|layer|block))\.(\d{1,6})\.(.+)$")
+PLACED = re.compile(r"^((?:.*?\.)?(?:layers|h|blocks|layer|block))\.([0-9]{1,6})\.(.+)$")
 # Buffers that are rebuilt anyway, and scales of a quantized cache.
 BUFFERS = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
 FEEDFORWARD = re.compile(
@@ -61,7 +61,7 @@ def read_trunk(tensors: Mapping[str, TensorInfo], num_layers: int) -> Trunk:
         match = PLACED.match(name)
         if match is not None and int(match[2]) < num_layers:
             by_prefix.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3]] = info
-    own = {key: found for key, found in by_prefix.items() if not NAMESPACE.search(f"{key}.") and not TOWER.search(key)}
+    own = {key: found for key, found in by_prefix.items() if not in_namespace(f"{key}.") and not TOWER.search(key)}
     prefix = max(own, key=lambda key: (len(own[key]), -len(key)), default="")
     layers = own.get(prefix, {})
     return Trunk(prefix, layers, {i: parts_of(found) for i, found in layers.items()})

@@ -1,5 +1,6 @@
 """Positions: how many a drafter can tell apart, and whether both rotate alike."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -148,8 +149,11 @@ def drafter_positions(drafter: Model | HeadModel) -> int | None:
     """Positions that a drafter's config gives."""
     if isinstance(drafter, Model):
         return drafter.arch.max_positions
-    value = drafter.head.text.get("max_position_embeddings") or drafter.config.get("max_position_embeddings")
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    for part in (drafter.head.text, drafter.config):
+        value = part.get("max_position_embeddings")
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+            return int(value)
+    return None
 
 
 def check_limit(pair: Pair, drafter: Model | HeadModel) -> Iterator[Finding]:
