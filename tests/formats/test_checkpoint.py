@@ -266,3 +266,22 @@ def test_fake_values_are_the_same_each_time_and_differ_by_name(tmp_path: Path) -
     a, b = one[-40 - 2 * size : -40 - size], one[-40 - size : -40]
     assert a != b
     assert not np.isnan((np.frombuffer(a, "<u2").astype("<u4") << 16).view("<f4")).any()
+
+
+HF_QUANT = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+
+
+def test_model_optimizers_file_is_part_of_a_config_that_names_no_quantization(tmp_path: Path) -> None:
+    files = {"hf_quant_config.json": HF_QUANT}
+    silent = write_checkpoint(tmp_path / "silent", CONFIG, TENSORS, extra_files=files)
+    assert open_checkpoint(str(silent)).config == {**CONFIG, "hf_quant_config": HF_QUANT}
+    fp8 = {"quantization_config": {"quant_method": "fp8"}}
+    both: list[dict[str, Any]] = [fp8, {"text_config": fp8}]
+    for number, more in enumerate(both):
+        named = write_checkpoint(tmp_path / str(number), {**CONFIG, **more}, TENSORS, extra_files=files)
+        assert open_checkpoint(str(named)).config == {**CONFIG, **more}
+
+
+def test_model_optimizers_file_that_is_no_json_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, CONFIG, TENSORS, extra_files={"hf_quant_config.json": "{"})
+    assert "hf_quant_config.json" in refusal(folder)

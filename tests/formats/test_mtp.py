@@ -27,6 +27,7 @@ FAMILIES: dict[str, list[str]] = {
     "longcat": ["model.mtp.norm.weight", *(f"model.mtp.layers.0.{part}" for part in (
         "eh_proj.weight", "enorm.m.weight", "hnorm.m.weight", *LAYER))],
 }  # fmt: skip
+FAMILIES["nextn"] = [name.replace("layers.4", "nextn") for name in FAMILIES["deepseek"]]
 TRUNK = [f"model.layers.{i}.{part}" for i in range(4) for part in LAYER]
 OTHER = ["model.embed_tokens.weight", "lm_head.weight", "vision_tower.encoder.layers.20.self_attn.q_proj.weight",
          "visual.blocks.7.attn.qkv.weight"]  # fmt: skip
@@ -82,6 +83,12 @@ def test_modules_are_counted_by_their_projections_and_layers_where_one_serves_al
     assert count_modules(found) == 2
     assert count_modules(modules(layers)) == 2
     assert modules(TRUNK) == []
+
+
+def test_what_quantizers_put_beside_a_projection_makes_no_second_module() -> None:
+    packed = ("eh_proj.weight", "eh_proj.weight.absmax", "eh_proj.weight_scale", "eh_proj.weight.quant_state.bnb")
+
+    assert count_modules(modules(f"model.layers.4.{part}" for part in packed)) == 1
 
 
 @pytest.mark.parametrize(

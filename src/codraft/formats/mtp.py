@@ -59,18 +59,24 @@ class Module:
         lacking = [part for part in join.norms if not self.has(part)]
         if join.final and not any(self.has(part) for part in join.final):
             lacking.append(join.final[0])
-        before, _, after = self.at.rpartition(f"{self.join}.")
-        index = after.rpartition(".")[0]
+        before, index = around(self.at, self.join)
         return [f"{before}{part}.{index}.weight" if index else f"{before}{part}.weight" for part in lacking]
 
 
 def mtp_tensors(names: Iterable[str], num_layers: int) -> list[str]:
     """Those that belong to MTP modules: in a namespace of theirs, or in layers from `num_layers` on."""
-    return [name for name in names if in_namespace(name) or beyond(name, num_layers)]
+    # Of 90,000 names nearly all are told by their number, and without an expression.
+    trunk = {str(i) for i in range(num_layers)} | {""}
+    return [
+        name
+        for name in names
+        if (name.partition("layers.")[2].partition(".")[0] not in trunk and beyond(name, num_layers))
+        or in_namespace(name)
+    ]
 
 
 def in_namespace(name: str) -> bool:
-    """Whether a tensor lies in a namespace of MTP modules. Of 90,000 names few hold these letters at all."""
+    """Whether a tensor lies in a namespace of MTP modules."""
     return ("mtp" in name or "nextn" in name) and NAMESPACE.search(name) is not None
 
 
@@ -95,6 +101,13 @@ def join_of(name: str) -> str | None:
     return next((part for part in name.split(".")[-3:] if part in JOINS), None)
 
 
+def around(name: str, word: str) -> tuple[str, str]:
+    """What stands before a projection's word in its tensor's name, and the number behind it, "" without one."""
+    before, _, after = name.rpartition(f"{word}.")
+    number = after.partition(".")[0]
+    return before, number if number.isdecimal() else ""
+
+
 def modules(names: Iterable[str]) -> list[Module]:
     """The modules that these MTP tensors make: one for each projection that joins."""
     names = list(names)
@@ -102,14 +115,13 @@ def modules(names: Iterable[str]) -> list[Module]:
     for name in names:
         word = join_of(name)
         if word is not None:
-            before, _, after = name.rpartition(f"{word}.")
-            number = after.rpartition(".")[0]
+            before, number = around(name, word)
             joins.setdefault((f"{before}{word}.{number}", word), name)
     if len(joins) == 1:
         (((_, word), at),) = joins.items()
         return [module(word, at, names)]
     return [
-        module(word, at, [name for name in names if name.startswith(at.rpartition(f"{word}.")[0])])
+        module(word, at, [name for name in names if name.startswith(around(at, word)[0])])
         for (_, word), at in joins.items()
     ]
 
@@ -124,6 +136,14 @@ def module(word: str, at: str, names: Iterable[str]) -> Module:
             parts.append(name)
         else:
             layers.setdefault(match[1], {})[match[2]] = name
+    if not layers:
+        # A single layer that has no number of its own.
+        start, _ = around(at, word)
+        inner = {name.removeprefix(start): name for name in parts if name.startswith(start)}
+        inner = {part: name for part, name in inner.items() if part.partition(".")[0] not in APART | {"norm"}}
+        if inner:
+            layers[start.removesuffix(".")] = inner
+            parts = [name for name in parts if name not in inner.values()]
     return Module(word, at, tuple(parts), layers)
 
 

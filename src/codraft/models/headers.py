@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from codraft.formats.mtp import TOWER, has_mark, in_namespace
+from codraft.formats.mtp import TOWER, has_mark, in_namespace, join_of
+from codraft.formats.quantnames import SHARED, is_packed
 from codraft.formats.safetensors import TensorInfo
 
 LAYER = re.compile(r"^(?P<prefix>.*?)(?P<kind>layers|h|blocks|layer|block)\.(?P<number>[0-9]{1,6})\.(?P<rest>.+)$")
@@ -34,8 +35,6 @@ AUXILIARY = re.compile(
     r"|inv_freq|e_score_correction_bias|feed_forward\.expert_bias|masked_bias|\.attn\.bias|rotary_emb\.\w+|\.layer_scalar|act_fn\.(beta|eps)"
     r"|\.(slope_rate|query_decay|key_decay|diagonal_decay|tid2eid))$|quant_state"
 )
-PACKED = re.compile(r"(qweight|weight_packed|_blocks|\.packed)$")
-PACKED_TYPES = ("U8", "I32", "U32", "F4", "U16", "I16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def read_headers(tensors: Mapping[str, TensorInfo], hidden: int) -> Headers:
     last = max(decoder.keys() - modules, default=None)
     outer = [one for one in own if not LAYER.match(one.name)]
     mixing = Mixing([(one, f".{match['rest']}") for one, match in inner], hidden)
-    separate = any(in_namespace(one.name) and LAYER.match(one.name) for one in kin)
+    separate = any(in_namespace(one.name) and (LAYER.match(one.name) or join_of(one.name)) for one in kin)
     return Headers(
         num_layers=None if last is None else (last + 1, decoder[last]),
         hidden=embedding(outer, 1),
@@ -163,7 +162,7 @@ class Mixing:
         keys = [one for one, rest in inner if KEY.search(rest) and usable(one, hidden)]
         self.key_rows = agreed((one.name, one.shape[0]) for one in keys)
         outputs = [one for one, rest in inner if OUTPUT.search(rest) and len(one.shape) == 2]
-        plain = [one for one in outputs if one.shape[0] == hidden and one.dtype not in PACKED_TYPES]
+        plain = [one for one in outputs if one.shape[0] == hidden and one.dtype not in SHARED]
         self.output_columns = agreed((one.name, one.shape[1]) for one in plain)
         # GPT-2 keeps its matrices the other way round.
         fused = [one for one, rest in inner if FUSED.search(rest) and len(one.shape) == 2 and hidden in one.shape]
@@ -192,7 +191,7 @@ def agreed(found: Iterator[tuple[str, int]]) -> tuple[int, str] | None:
 def embedding(outer: Iterable[Kin], axis: int) -> tuple[int, str] | None:
     """One axis of the embedding table: 0 the vocabulary, 1 the hidden size."""
     for one in outer:
-        if EMBEDDING.search(one.name) and len(one.shape) == 2 and one.dtype not in PACKED_TYPES:
+        if EMBEDDING.search(one.name) and len(one.shape) == 2 and one.dtype not in SHARED:
             return one.shape[axis], one.name
     return None
 
@@ -262,5 +261,5 @@ def count_headers(tensors: Mapping[str, TensorInfo]) -> HeaderCount:
         experts=counts["experts"],
         mtp=counts["mtp"],
         num_layers=len(layers),
-        packed=any(one.dtype in PACKED_TYPES or PACKED.search(one.name) for one in own),
+        packed=any(one.dtype in SHARED or is_packed(one.name) for one in own),
     )

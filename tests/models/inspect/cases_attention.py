@@ -77,7 +77,8 @@ HEADS = [
     Case(
         name="a drafter with a KV head for each query head", base="eagle3",
         changes=(DRAFTER.says("num_key_value_heads", 8), DRAFTER.empty()),
-        code="heads.drafter_kv", severity="warning", words="caches 128 numbers for a token, a target layer 64", key="num_key_value_heads",
+        code="heads.drafter_kv", severity="warning", words="caches 128 numbers for a token, a target layer 64",
+        key="num_key_value_heads",
     ),
     Case(
         name="a head width that only the tensors know", base="eagle3",
@@ -321,7 +322,8 @@ NEAR_MISSES = [
              code="rope.scaling"),
     NearMiss(name="the same share", base="dflash", changes=(
         TARGET.says("partial_rotary_factor", 0.25), DRAFTER.says("partial_rotary_factor", 0.25)), code="rope.partial"),
-    NearMiss(name="of a latent a part is rotated", base="eagle3", changes=(latent(),), code="rope.partial", beside=WIDE),
+    NearMiss(name="of a latent a part is rotated", base="eagle3", changes=(latent(),), code="rope.partial",
+             beside=WIDE),
     NearMiss(name="halves are rotated", base="dflash", changes=(DRAFTER.says("rope_is_neox_style", True),),
              code="rope.style"),
     NearMiss(

@@ -30,7 +30,8 @@ CASES = [
     ),
     Case(
         name="two dtypes", base="eagle3", changes=(DRAFTER.says("torch_dtype", "float16"),),
-        code="dtype.differs", severity="note", words="float16 in the drafter, bfloat16 in the target", key="torch_dtype",
+        code="dtype.differs", severity="note", words="float16 in the drafter, bfloat16 in the",
+        key="torch_dtype",
     ),
     Case(
         name="code of its own", base="dflash", changes=(DRAFTER.says("auto_map", {"AutoModel": "dflash.Model"}),),

@@ -338,6 +338,8 @@ CASES = [*TENSORS, *MTP, *QUANTIZATION]
 NEAR_MISSES = [
     NearMiss(name="a module whose weights do not matter", base="eagle3_on_quantized", code="weights.constant",
              changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": bf16(np.zeros((H, 2 * H)))}),)),
+    NearMiss(name="a module that has no number", base="mtp", changes=(TARGET.renames(MODULE, "model.nextn"),),
+             code="weights.missing"),
     NearMiss(name="a module with experts of another form", base="mtp", changes=(mixture,), code="weights.missing"),
     NearMiss(name="a dense module beside experts", base="mtp", changes=(sparse,), code="weights.missing"),
     NearMiss(name="copies of embedding and head", base="mtp", code="weights.shape", changes=(TARGET.holds({

@@ -151,6 +151,21 @@ MODELS = [
         code="weights.missing", severity="error", words="input_layernorm", key=f"{LAYER}.input_layernorm.weight",
     ),
     Case(
+        name="an external drafter without an embedding", base="external",
+        changes=(DRAFTER.lacks("model.embed_tokens"),),
+        code="weights.missing", severity="error", words="1 missing", key="model.embed_tokens.weight",
+    ),
+    Case(
+        name="an external drafter without a last norm", base="external", changes=(DRAFTER.lacks("model.norm"),),
+        code="weights.missing", severity="error", words="1 missing", key="model.norm.weight",
+    ),
+    Case(
+        name="an external drafter with a head of another width", base="external",
+        changes=(DRAFTER.holds({"lm_head.weight": ("BF16", (V, 8))}),),
+        code="weights.shape", severity="error", words="lm_head.weight is [512, 8], and it should be [512, 16]",
+        key="lm_head.weight",
+    ),
+    Case(
         name="an external drafter with a matrix cut short", base="external",
         changes=(DRAFTER.holds({f"{LAYER}.mlp.up_proj.weight": ("BF16", (32, 7))}),),
         code="weights.shape", severity="error", words="is [32, 7], and it should be [32, 16]",
@@ -339,6 +354,19 @@ def sparse(two: Two) -> None:
     two.target.tensors = tensors
 
 
+def left_out(two: Two) -> None:
+    """A target in bitsandbytes' format, which leaves one layer as it was."""
+    two.target.config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True,
+                                                "llm_int8_skip_modules": ["model.layers.3"]}  # fmt: skip
+    for name in [
+        name
+        for name in two.target.tensors
+        if "_proj" in name and ".layers.3." not in name and ".layers.12." not in name
+    ]:
+        two.target.tensors |= {name: ("U8", (512, 1)), f"{name}.absmax": ("F32", (16,)),
+                               f"{name}.quant_state.bitsandbytes__nf4": ("U8", (90,))}  # fmt: skip
+
+
 def pruned(two: Two) -> None:
     """A target whose layers were pruned one by one, as its family's are."""
     two.target.config["model_type"] = "nemotron-nas"
@@ -354,6 +382,10 @@ LAYERS = [
     NearMiss(name="layers pruned one by one of all attention", base="alone", changes=(pruned,),
              code="weights.missing"),
     NearMiss(name="layers pruned one by one", base="alone", changes=(pruned,), code="weights.shape"),
+    NearMiss(name="a layer that is left out of a quantization", base="alone", changes=(left_out,),
+             code="weights.missing"),
+    NearMiss(name="a module beside quantized layers", base="mtp", changes=(left_out,), code="weights.missing",
+             beside=("quant.mtp_plain",)),
     NearMiss(
         name="layers that are lost with their file", base="alone", code="weights.missing",
         changes=(TARGET.lacks("model.layers.3.self_attn"), TARGET.indexed({"x.weight": "model-00002.safetensors"})),

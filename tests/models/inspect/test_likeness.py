@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from codraft.models.inspect.likeness import both, read_trunk, uneven, unlike_config
+from codraft.models.inspect.likeness import model_faults, read_trunk
 from codraft.models.reader import read_architecture
 
 from tests.models.test_parameters import FAMILIES, INEXACT, built, headers
@@ -17,7 +17,7 @@ def test_a_model_as_transformers_builds_it_lacks_nothing(name: str) -> None:
     tensors = headers(shapes)
     arch = read_architecture(config, tensors)
     trunk = read_trunk(tensors, len(arch.layers))
-    faults = both(uneven(trunk, arch), unlike_config(trunk, arch))
+    faults = model_faults(tensors, trunk, arch)
 
     assert len(trunk.layers) == len(arch.layers)
     assert faults.missing == []
@@ -33,7 +33,7 @@ def test_any_projection_that_a_layer_loses_is_named(name: str) -> None:
     for key in gone:
         held = {other: info for other, info in tensors.items() if other != key}
         trunk = read_trunk(held, len(arch.layers))
-        assert both(uneven(trunk, arch), unlike_config(trunk, arch)).missing == [key]
+        assert model_faults(held, trunk, arch).missing == [key]
     assert len(gone) == 7
 
 
@@ -49,7 +49,7 @@ def test_ninety_thousand_tensors_take_less_than_a_third_of_a_second() -> None:
     tensors = headers(names)
     start = time.process_time()
     trunk = read_trunk(tensors, 60)
-    both(uneven(trunk, arch), unlike_config(trunk, arch))
+    model_faults(tensors, trunk, arch)
 
     assert len(tensors) > 90_000
     assert time.process_time() - start < 0.3

@@ -23,8 +23,8 @@ def engine_readings(head: Head, L: int, engine: str) -> list[Reading]:
     """What an engine makes of the ids: more than one reading where versions or runners differ.
 
     Read in the engines' sources (versions in docs/references.md): vLLM (gpu_model_runner.py reads eagle_config,
-    eagle3_utils.py of the other runner does not), SGLang (model_runner.py; set_eagle3_layers_to_capture of its models, in
-    some of which pull request 25454 adds one only where the first id is 1), TensorRT-LLM (llmapi/llm_args.py).
+    eagle3_utils.py of the other runner does not), SGLang (model_runner.py; set_eagle3_layers_to_capture of its models,
+    in some of which pull request 25454 adds one only where the first id is 1), TensorRT-LLM (llmapi/llm_args.py).
     """
     first = head.taps[0]
     nested = next((taps for taps in head.taps if taps.key.startswith("eagle_config.")), None)

@@ -89,6 +89,15 @@ def tensor_of(tensors: Mapping[str, TensorInfo], part: str) -> TensorInfo | None
     return tensors.get(f"{part}.weight") or tensors.get(part)
 
 
+def absent(part: str, here: Parts) -> bool:
+    """Whether a layer has no such module. Formats of quantized weights give it several tensors under any names, and
+    layers that are left out have one: of these names none is missing."""
+    if part in here or any(other.startswith(f"{part}.") for other in here):
+        return False
+    ends = [i for i, c in enumerate(part) if c == "."]
+    return not any(part[:end] in here for end in ends)
+
+
 def uneven(trunk: Trunk, arch: Architecture) -> Faults:
     """What single layers lack or have in another shape than nearly all layers of their kind."""
     faults = Faults()
@@ -105,7 +114,10 @@ def uneven(trunk: Trunk, arch: Architecture) -> Faults:
         common = [part for part, count in usual.items() if AGREEING * len(numbers) <= count]
         for i in numbers:
             here = trunk.parts.get(i, {})
-            faults.missing += [written(trunk, i, part) for part in common if part not in here]
+            gone = [part for part in common if part not in here]
+            if arch.quantization is not None:
+                gone = [part for part in gone if absent(part, here)]
+            faults.missing += [written(trunk, i, part) for part in gone]
         for part in common:
             faults.misshapen += odd_shapes(trunk, numbers, part)
     return faults
@@ -148,6 +160,26 @@ def unlike_config(trunk: Trunk, arch: Architecture) -> Faults:
             found = here.get(part)
             if found is not None and info is not None and len(found) == 2 and found not in shape:
                 faults.misshapen.append((info, shape[0]))
+    return faults
+
+
+def ends(tensors: Mapping[str, TensorInfo], trunk: Trunk, arch: Architecture) -> Faults:
+    """Embedding, last norm and output head of a model with Llama's names."""
+    faults = Faults()
+    base = trunk.prefix.removesuffix("layers")
+    llama = any(part.startswith("self_attn.") for parts in trunk.parts.values() for part in parts)
+    if base == trunk.prefix or not llama or not arch.countable:
+        return faults
+    outer = [name for name in tensors if name.startswith(base) and not name.startswith(trunk.prefix)]
+    if not any("embed" in name for name in outer):
+        faults.missing.append(f"{base}embed_tokens.weight")
+    if arch.style.final_norm and arch.style.norm_vectors and not any(NORM.search(name) for name in outer):
+        faults.missing.append(f"{base}norm.weight")
+    table, head = tensors.get(f"{base}embed_tokens.weight"), tensors.get("lm_head.weight")
+    if table is None or head is None or table.shape != (arch.vocab_size, arch.hidden) or not plain(table):
+        return faults
+    if plain(head) and len(head.shape) == 2 and head.shape[1] != arch.hidden:
+        faults.misshapen.append((head, table.shape))
     return faults
 
 
@@ -204,11 +236,16 @@ def stated(layer: Layer, arch: Architecture) -> dict[str, tuple[Shape, ...]]:
     return found
 
 
-def both(one: Faults, other: Faults) -> Faults:
-    """Two lists of faults as one, each fault once."""
-    missing = list(dict.fromkeys((*one.missing, *other.missing)))
-    misshapen = {info.name: (info, shape) for info, shape in (*one.misshapen, *other.misshapen)}
+def both(*faults: Faults) -> Faults:
+    """Lists of faults as one, each fault once."""
+    missing = list(dict.fromkeys(name for one in faults for name in one.missing))
+    misshapen = {info.name: (info, shape) for one in faults for info, shape in one.misshapen}
     return Faults(missing, list(misshapen.values()))
+
+
+def model_faults(tensors: Mapping[str, TensorInfo], trunk: Trunk, arch: Architecture) -> Faults:
+    """What a model lacks by the likeness of its layers, by its config, and at its ends."""
+    return both(uneven(trunk, arch), unlike_config(trunk, arch), ends(tensors, trunk, arch))
 
 
 def module_faults(module: Module, target: Mapping[str, TensorInfo], trunk: Trunk, arch: Architecture) -> Faults:
@@ -277,7 +314,7 @@ def beside(path: str, here: Parts, own: Mapping[str, TensorInfo], there: Parts) 
     feeding = {part for part in there if FEEDFORWARD.search(part)}
     # An attention under names of its own is another one, and nothing can be said of it.
     ours = {part for part in here if not FEEDFORWARD.search(part) and not direct_norm(part)}
-    gone = {part for part in mixing - here.keys() if not part.endswith(".bias")}
+    gone = {part for part in mixing if absent(part, here)}
     if not ours or ours & mixing:
         faults.missing += [f"{path}.{part}" if "." not in part else f"{path}.{part}.weight" for part in sorted(gone)]
     if len(held) < len(norms):
@@ -286,7 +323,9 @@ def beside(path: str, here: Parts, own: Mapping[str, TensorInfo], there: Parts) 
         faults.missing += [f"{path}.{part}.weight" for part in sorted(feeding) if ".experts" not in part]
     elif feeding & here.keys():
         dense = {part for part in feeding if ".experts" not in part and "shared" not in part}
-        faults.missing += [f"{path}.{part}.weight" for part in sorted(dense - here.keys()) if dense & here.keys()]
+        faults.missing += [
+            f"{path}.{part}.weight" for part in sorted(dense) if absent(part, here) and dense & here.keys()
+        ]
     for part, shape in there.items():
         info = tensor_of(own, part)
         comparable = shape is not None and info is not None and here.get(part) is not None

@@ -161,9 +161,11 @@ def check_mtp(pair: Pair, ignored: Sequence[str]) -> Iterator[Finding]:
                 tensor_evidence("target", uncovered[0]),
                 severity=milder,
             )
+    if not packed:
+        return
     trunk = weight_scales(target.tensors.keys() - set(names))
     here = weight_scales(names)
-    if packed and trunk and not here & trunk:
+    if trunk and not here & trunk:
         shown = ", ".join(sorted(here)) or "none"
         yield MTP_SCALES.found(
             f"{len(packed)} packed tensors; their scales: {shown}; the trunk's: {', '.join(sorted(trunk))}",

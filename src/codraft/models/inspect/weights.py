@@ -10,16 +10,7 @@ from codraft.formats.mtp import TOWER, modules, mtp_tensors
 from codraft.formats.quantnames import FLOATS, QUANTIZED, WEIGHT_NAMES, is_packed, is_scale, is_weight, last_part, stem
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.source import HubSource
-from codraft.models.inspect.likeness import (
-    Faults,
-    Trunk,
-    both,
-    harmless,
-    module_faults,
-    read_trunk,
-    uneven,
-    unlike_config,
-)
+from codraft.models.inspect.likeness import Faults, Trunk, both, harmless, model_faults, module_faults, read_trunk
 from codraft.models.inspect.pair import (
     HeadModel,
     Model,
@@ -139,9 +130,7 @@ def check_model(pair: Pair, model: Model) -> Iterator[Finding]:
     L = len(model.arch.layers)
     trunk = read_trunk(model.tensors, L)
     if not lost:
-        yield from report(
-            both(uneven(trunk, model.arch), unlike_config(trunk, model.arch)), model.side, "the layers lack", None
-        )
+        yield from report(model_faults(model.tensors, trunk, model.arch), model.side, "the layers lack", None)
     held = mtp_tensors(model.tensors, L) if model.side == "target" else []
     yield from check_undeclared(pair, model, set(held))
     if model.side == "drafter":
