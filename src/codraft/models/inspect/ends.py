@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
 from codraft.formats.heads.head import BORROWING_MECHANISMS
+from codraft.formats.quantnames import FLOATS, PACKED_NAMES
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, tensor_evidence
 from codraft.models.inspect.values import same_rows
@@ -90,7 +91,6 @@ EMBEDDINGS = (
     "model.language_model.embed_tokens.weight",
     "language_model.model.embed_tokens.weight",
 )
-FLOATS = ("F32", "F16", "BF16", "F64")
 HEADS = ("lm_head.weight", "output.weight", "language_model.lm_head.weight", "model.lm_head.weight")
 
 
@@ -140,7 +140,7 @@ def check_head(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     """lm_head: absent, of other rows, or another than the target's."""
     head, own = drafter.head, drafter.tensors.get("lm_head.weight")
     if own is None:
-        if head.reduced and "lm_head.qweight" not in drafter.tensors and "lm_head.weight_packed" not in drafter.tensors:
+        if head.reduced and not any(f"lm_head.{name}" in drafter.tensors for name in PACKED_NAMES):
             yield HEAD_ABSENT.found(
                 f"{head.draft_vocab_size} of {head.vocab_size} tokens are drafted, and lm_head.weight is not there",
                 absent_evidence("drafter", "*.safetensors", "lm_head.weight"),

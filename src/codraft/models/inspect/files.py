@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
+from codraft.formats.checkpoint import Checkpoint
 from codraft.models.inspect.likeness import harmless
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed
 
@@ -61,22 +62,22 @@ def check(pair: Pair) -> Iterator[Finding]:
 def check_model(model: Model | HeadModel) -> Iterator[Finding]:
     """What the folder holds against its index."""
     point, side = model.checkpoint, model.side
-    if not point.tensors:
+    index = point.index
+    absent = [] if index is None else index.absent_files
+    # With nothing but small files beside the index somebody may have fetched these only.
+    lost = absent and (point.tensors or point.pickled or (index is not None and index.unlisted_files))
+    if not point.tensors and not lost:
         rule = PICKLED if point.pickled else NONE
-        what = f"only {listed(point.pickled)}" if point.pickled else "only the config was found"
-        yield rule.found(f"the {side}'s weights: {what}", absent_evidence(side, "*.safetensors", "weights"))
+        yield rule.found(f"the {side}'s weights: {held(point)}", absent_evidence(side, "*.safetensors", "weights"))
     if point.duplicated:
         yield DUPLICATED.found(
             f"{listed(point.duplicated)}", absent_evidence(side, "*.safetensors", point.duplicated[0])
         )
-    index = point.index
     if index is None:
         return
-    # With nothing but the index somebody may have fetched the small files only.
-    if index.absent_files and (point.tensors or index.unlisted_files):
+    if lost:
         yield ABSENT_FILE.found(
-            f"{listed(index.absent_files)} of the {side}",
-            *(absent_evidence(side, index.file, name) for name in index.absent_files[:4]),
+            f"{listed(absent)} of the {side}", *(absent_evidence(side, index.file, name) for name in absent[:4])
         )
     if index.absent_tensors:
         yield ABSENT_TENSOR.found(
@@ -90,3 +91,12 @@ def check_model(model: Model | HeadModel) -> Iterator[Finding]:
         yield UNLISTED.found(
             f"{listed(names)} of the {side}", *(absent_evidence(side, index.file, name) for name in names[:4])
         )
+
+
+def held(point: Checkpoint) -> str:
+    """What there is instead of tensors."""
+    if point.pickled:
+        return f"only {listed(point.pickled)}"
+    if point.files:
+        return f"{listed(point.files)} holds no tensor"
+    return "only the config was found" if point.index is None else f"only the config and {point.index.file} were found"

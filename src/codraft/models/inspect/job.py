@@ -9,7 +9,7 @@ from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import sha256_text
 from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary, SampleInfo, Vocabulary
 from codraft.core.provenance import provenance
-from codraft.formats.checkpoint import Checkpoint, no_collecting, open_checkpoint
+from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.heads.read import read_head
@@ -40,18 +40,10 @@ def inspect(
     `sample` is the user's text. Without one, `usual` is asked for a text where two vocabularies differ, to say how much
     that matters. SpecError where a file cannot be read.
     """
-    with no_collecting():
-        return inspected(target, drafter, question or Question(), sample, usual)
-
-
-def inspected(
-    target: str, drafter: str | None, question: Question, sample: Sample | None, usual: Callable[[], Sample] | None
-) -> InspectionRecord:
-    """The record."""
     start = time.perf_counter()
     ours = open_target(target)
     theirs = None if drafter is None else open_drafter(drafter)
-    pair = Pair(target=ours, drafter=theirs, question=question)
+    pair = Pair(target=ours, drafter=theirs, question=question or Question())
     if sample is not None:
         pair = replace(pair, workload=read_workload(ours.checkpoint.source, sample))
     pair = compared(pair, usual)
@@ -61,9 +53,9 @@ def inspected(
         provenance=provenance(engine={"name": "headers"}, input_hashes=hashes(pair)),
         target=summary_of(ours.checkpoint, ours.arch, ours.parameters),
         drafter=None if theirs is None else drafter_summary(theirs),
-        method=question.method,
-        engine=question.engine,
-        asked={key: value for key in ("depth", "tp", "context") if (value := getattr(question, key)) is not None},
+        method=pair.question.method,
+        engine=pair.question.engine,
+        asked=numbers(pair.question),
         sample=sample_info(pair.workload),
         vocabulary=pair.vocabulary,
         findings=found,
@@ -145,6 +137,12 @@ def drafter_summary(drafter: Model | HeadModel) -> ModelSummary | HeadSummary:
     if isinstance(drafter, HeadModel):
         return summarize_head(drafter)
     return summary_of(drafter.checkpoint, drafter.arch, drafter.parameters)
+
+
+def numbers(question: Question) -> dict[str, int]:
+    """The numbers that the user named."""
+    named = {"depth": question.depth, "tp": question.tp, "context": question.context}
+    return {key: value for key, value in named.items() if value is not None}
 
 
 def sample_info(workload: Workload | None) -> SampleInfo | None:

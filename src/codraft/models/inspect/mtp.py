@@ -80,6 +80,7 @@ RECURRENT = Rule(
 DSPARK_INSIDE = Rule(
     code="mtp.dspark",
     severity="warning",
+    varies="an error where MTP is asked for, a note where DSpark is",
     title="The mtp namespace holds DSpark stages",
     consequence="Read as a one-layer MTP module they draft noise.",
     fix="Serve this target with the engine's method for DSpark.",
@@ -103,7 +104,11 @@ def check(pair: Pair) -> Iterator[Finding]:
     wanted = pair.question.method == "mtp"
     own_file = pair.head is not None and pair.head.mechanism == "mtp"
     if any(key.startswith("dspark_") for key in target.arch.text):
-        yield DSPARK_INSIDE.found("the config has dspark_ keys", target.key("dspark_block_size"))
+        yield DSPARK_INSIDE.found(
+            "the config has dspark_ keys",
+            target.key("dspark_block_size"),
+            severity="error" if wanted else "note" if pair.question.method == "dspark" else None,
+        )
         return
     if wanted and not declared and not held and not aside and pair.drafter is None:
         yield NONE.found(
