@@ -81,11 +81,13 @@ def head_tensors(config: dict[str, Any]) -> dict[str, Tensor]:
 
 def run(*argv: str) -> tuple[float, float, dict[str, Any], int]:
     """(wall s, CPU s, record, exit code) of one process."""
+    # As installed: with compiled modules, which the first run writes.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "codraft", "inspect", *argv, "--json", "-"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, check=False,
     )  # fmt: skip
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -7,7 +7,11 @@ offsets that allows it never repeats a value, so its map would have no two neigh
 are full of them. Hence all zeros are offsets (the first Vd ids), and 0, 1, 2, ... is absolute (the same ids).
 """
 
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ class DraftMap:
     then the one with fewer faults, not safe to index with, and empty where the array is no list of numbers."""
 
     form: Form
-    target_ids: "NDArray[np.int64]"
+    target_ids: "Sequence[int] | NDArray[np.int64]"
     problems: list[MapProblem]
 
 
@@ -53,6 +57,23 @@ class Reading:
     def faults(self) -> tuple[int, int, int]:
         """Fewer is better: entries that cannot be, disagreement with t2d, entries out of order."""
         return self.outside + self.duplicates, self.against_t2d or 0, self.descents
+
+
+def plain_map(d2t: bytes, t2d: bytes, vocab_size: int, draft_vocab_size: int | None) -> DraftMap | None:
+    """The map of int64 offsets and boolean marks that leaves no doubt, as `read_draft_map` finds it but without numpy,
+    whose import takes longer than all the rest; None for any other."""
+    offsets = array("q", d2t)
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    ids = [j + offset for j, offset in enumerate(offsets)]
+    ascending = all(one < other for one, other in pairwise(ids))
+    inside = bool(ids) and ids[0] >= 0 and ids[-1] < vocab_size == len(t2d)
+    # Values that repeat cannot be ids; one value alone may be a buffer that was never filled.
+    repeats = 1 < len(set(offsets)) < len(ids)
+    if not (ascending and inside and repeats and draft_vocab_size in (None, len(ids))):
+        return None
+    marked = len(t2d) - t2d.count(0) == len(ids) and all(t2d[i] for i in ids)
+    return DraftMap("offset", ids, []) if marked else None
 
 
 def read_draft_map(

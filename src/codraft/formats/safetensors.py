@@ -156,6 +156,14 @@ def read_values(source: Source, info: TensorInfo, first: int = 0, count: int | N
     """
     import numpy as np
 
+    values = np.frombuffer(read_raw(source, info, first, count), NUMPY_DTYPES.get(info.dtype, "u1"))
+    if info.dtype == "BF16":
+        return (values.astype("<u4") << 16).view("<f4")
+    return values != 0 if info.dtype == "BOOL" else values
+
+
+def read_raw(source: Source, info: TensorInfo, first: int = 0, count: int | None = None) -> bytes:
+    """The bytes of elements first .. first + count, as `read_values`; without numpy, whose import takes longer."""
     count = info.num_elements - first if count is None else count
     if first < 0 or count < 0 or first + count > info.num_elements:
         raise ValueError(f"{quoted(info.name)} has {info.num_elements} elements, not {first} to {first + count}")
@@ -166,7 +174,4 @@ def read_values(source: Source, info: TensorInfo, first: int = 0, count: int | N
             f"tensor {quoted(info.name)} of {place(source, info.file)} has {stop - start} bytes where at most "
             f"{MAX_PIECE_BYTES} are read; check that it is the right file"
         )
-    values = np.frombuffer(source.read(info.file, start, stop), NUMPY_DTYPES.get(info.dtype, "u1"))
-    if info.dtype == "BF16":
-        return (values.astype("<u4") << 16).view("<f4")
-    return values != 0 if info.dtype == "BOOL" else values
+    return source.read(info.file, start, stop)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from codraft.core.inspection import Evidence, Finding, Vocabulary
-from codraft.formats.draftmap import DraftMap, read_draft_map
-from codraft.formats.safetensors import read_values
+from codraft.formats.draftmap import DraftMap, plain_map, read_draft_map
+from codraft.formats.safetensors import read_raw, read_values
 from codraft.formats.vocab import special_ids
 from codraft.models.inspect.pair import (
     HeadModel,
@@ -330,7 +330,7 @@ def check_kept(target: Model, drafter: HeadModel, found: DraftMap) -> Iterator[F
     """The target's ends of text, and the ids of bytes: the first ones in byte-level vocabularies."""
     eos = special_ids(target.checkpoint.source).get("eos", [])
     ends = [eos] if isinstance(eos, int) else eos
-    kept = set(found.target_ids.tolist())
+    kept = set(map(int, found.target_ids))
     lacking = [i for i in ends if i not in kept]
     low = sum(i not in kept for i in range(BYTES))
     if lacking or low > MOST_LOST:
@@ -350,6 +350,10 @@ def draft_map(drafter: HeadModel, vocab_size: int) -> DraftMap | None:
     if d2t is None or len(d2t.shape) != 1 or d2t.num_elements > MOST_IDS or d2t.dtype not in READABLE:
         return None
     source = drafter.checkpoint.source
+    if d2t.dtype == "I64" and t2d is not None and t2d.dtype == "BOOL" and t2d.shape == (vocab_size,):
+        raw = read_raw(source, d2t), read_raw(source, t2d)
+        if plain := plain_map(*raw, vocab_size, drafter.head.draft_vocab_size):
+            return plain
     marks = None if t2d is None or len(t2d.shape) != 1 or t2d.num_elements > MOST_IDS else read_values(source, t2d)
     values = read_values(source, d2t)
     return read_draft_map(values, marks, vocab_size, drafter.head.draft_vocab_size)

@@ -22,7 +22,7 @@ from codraft.models.inspect.pair import (
     mtp_severity,
     tensor_evidence,
 )
-from codraft.models.inspect.values import constant_value
+from codraft.models.inspect.values import fault_of
 from codraft.models.quantization import read_quantization
 
 MISSING = Rule(
@@ -316,11 +316,11 @@ def check_values(
     constant: list[TensorInfo] = []
     broken: list[TensorInfo] = []
     for info in sorted(matrices, key=lambda info: -info.num_elements)[: most_sampled(model)]:
-        value = constant_value(source, info)
-        if value == "not finite":
+        fault = fault_of(source, info)
+        if fault == "not finite":
             broken.append(info)
         # A row alone, as in a confidence head, decides no draft.
-        elif value is not None and min(info.shape) > 1:
+        elif fault is not None and min(info.shape) > 1:
             constant.append(info)
     if broken:
         yield NOT_FINITE.found(
