@@ -15,7 +15,7 @@ MISMATCH = Rule(
     consequence="The engine builds another graph than the weights were trained for: it fails at load, or it serves "
     "with acceptance near 1 and no warning.",
     fix="Name the method that the checkpoint is made for.",
-    seen="sgl-project/sglang#21272, vllm-project/vllm#54526",
+    seen="sgl-project/sglang#21272",
 )
 HEAD_AS_MODEL = Rule(
     code="method.head_as_model",
