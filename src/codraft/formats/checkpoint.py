@@ -68,6 +68,11 @@ class Checkpoint:
         """The model as people name it."""
         return self.source.label
 
+    @property
+    def lacks_files(self) -> bool:
+        """Whether indexed shards are missing, so that nothing can be said of what the checkpoint lacks."""
+        return self.index is not None and bool(self.index.absent_files)
+
 
 def open_checkpoint(model: str) -> Checkpoint:
     """Config and headers of `demo`, a folder, a file in one, or a hub id. Without weight files `tensors` is empty."""

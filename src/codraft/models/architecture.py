@@ -246,6 +246,11 @@ class Architecture:
         return self.num_heads // self.num_kv_heads
 
     @property
+    def latent(self) -> bool:
+        """Whether some layer keeps one latent for all heads (MLA)."""
+        return any(layer.mixer == "mla" for layer in self.layers)
+
+    @property
     def window(self) -> int | None:
         """The widest window of a layer, in tokens; None where no layer has one."""
         return max((layer.window for layer in self.layers if layer.window), default=None)

@@ -126,7 +126,7 @@ def head_counts(model: Model | HeadModel) -> tuple[int | None, int | None]:
 
 def latent(model: Model | HeadModel) -> bool:
     """Whether all heads read one latent: kernels of its own, and no KV heads to divide."""
-    return isinstance(model, Model) and any(layer.mixer == "mla" for layer in model.arch.layers)
+    return isinstance(model, Model) and model.arch.latent
 
 
 def check_heads(pair: Pair, model: Model | HeadModel, heads: int, kv_heads: int) -> Iterator[Finding]:
@@ -212,8 +212,7 @@ def check_given_width(drafter: HeadModel, g: Geometry) -> Iterator[Finding]:
 
 def check_config(model: Model) -> Iterator[Finding]:
     """What the model reader found to disagree."""
-    index = model.checkpoint.index
-    lost = index is not None and bool(index.absent_files)
+    lost = model.checkpoint.lacks_files
     for item in model.arch.disagreements:
         # Missing files have a finding of their own, and explain what seems to lack.
         if lost and item.key.rpartition(".")[2] in ("num_hidden_layers", "tie_word_embeddings"):

@@ -74,13 +74,11 @@ def parts_of(tensors: Mapping[str, TensorInfo]) -> dict[str, Shape | None]:
         if is_scale(name) or harmless(f".{name}"):
             continue
         before, _, last = name.rpartition(".")
-        plain = info.dtype in FLOATS or info.dtype in EIGHT_BIT_FLOATS
+        shape = info.shape if plain(info) else None
         if last in WEIGHT_NAMES:
-            found[before] = info.shape if plain and last == "weight" else None
+            found[before] = shape if last == "weight" else None
         else:
-            found[next((name.removesuffix(end) for end in PACKED_ENDS if name.endswith(end)), name)] = (
-                info.shape if plain else None
-            )
+            found[next((name.removesuffix(end) for end in PACKED_ENDS if name.endswith(end)), name)] = shape
     return found
 
 

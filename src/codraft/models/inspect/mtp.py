@@ -152,7 +152,7 @@ def check_tensors(
             *(tensor_evidence("target", target.checkpoint.unlisted[name]) for name in aside[:4]),
             severity=broken,
         )
-    elif declared and not held and target.tensors and not lost(target) and not own_file:
+    elif declared and not held and target.tensors and not target.checkpoint.lacks_files and not own_file:
         yield ABSENT.found(
             f"the config declares {counted(declared)}, and no file holds one",
             count_key(target),
@@ -167,7 +167,7 @@ def check_tensors(
             tensor_evidence("target", target.tensors[held[0]]),
         )
     yield from check_count(target, held, broken)
-    if held and not has_join(held) and not lost(target):
+    if held and not has_join(held) and not target.checkpoint.lacks_files:
         yield INCOMPLETE.found(
             f"{len(held)} tensors, none of them eh_proj or fc: {listed(held)}",
             tensor_evidence("target", target.tensors[held[0]]),
@@ -178,7 +178,7 @@ def check_tensors(
 def check_count(target: Model, held: list[str], broken: Severity | None) -> Iterator[Finding]:
     """Modules declared against modules held, where there are some of both."""
     declared, found = target.arch.mtp_layers, count_modules(modules(held))
-    if not declared or not found or declared == found or lost(target):
+    if not declared or not found or declared == found or target.checkpoint.lacks_files:
         return
     message = f"the config declares {counted(declared)}, and the files hold {found}"
     evidence = count_key(target), tensor_evidence("target", target.tensors[held[0]])
@@ -187,11 +187,6 @@ def check_count(target: Model, held: list[str], broken: Severity | None) -> Iter
     else:
         # Engines load those that are declared, and the others are never used.
         yield UNDECLARED.found(message, *evidence, severity="note")
-
-
-def lost(target: Model) -> bool:
-    """Whether shards are missing, so that nothing can be said of what the checkpoint lacks."""
-    return target.checkpoint.index is not None and bool(target.checkpoint.index.absent_files)
 
 
 def files_of(tensors: Mapping[str, TensorInfo], names: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from codraft.core.inspection import Evidence, Finding, Parameters, Severity, Vocabulary
 from codraft.formats.checkpoint import Checkpoint
+from codraft.formats.fields import Fields
 from codraft.formats.heads.head import Head
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture
@@ -178,10 +179,7 @@ def absent_evidence(side: Side, file: str, key: str) -> Evidence:
 
 def value_at(config: Mapping[str, Any], key: str) -> Any:
     """The value under a dotted key, None where it is absent."""
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+    return Fields(config).get(key)
 
 
 def elsewhere(config: Mapping[str, Any], name: str) -> str:

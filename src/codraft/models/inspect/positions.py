@@ -213,7 +213,7 @@ def check_rope(target: Model, drafter: HeadModel) -> Iterator[Finding]:
             severity=None if ours.theta_key or any(key in text for key in SCALING_KEYS) else "note",
         )
     # Of a latent only a part of its own is rotated, which is no share of a head.
-    if ours.partial != theirs.partial and not any(layer.mixer == "mla" for layer in target.arch.layers):
+    if ours.partial != theirs.partial and not target.arch.latent:
         yield PARTIAL.found(
             f"{ours.partial:g} of the head in the drafter, {theirs.partial:g} in the target",
             partial_key(drafter, text),

@@ -131,7 +131,7 @@ def check_kind(target: Model) -> Iterator[Finding]:
         yield WINDOWED.found(
             f"{len(windowed)} of {len(layers)} layers see {target.arch.window} tokens", target.key("sliding_window")
         )
-    if any(layer.mixer == "mla" for layer in layers):
+    if target.arch.latent:
         yield LATENT.found(f"{target.arch.G} query heads read one latent", target.key("kv_lora_rank"))
 
 

@@ -125,8 +125,7 @@ def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
 
 def check_model(pair: Pair, model: Model) -> Iterator[Finding]:
     """A language model: its layers beside each other and beside the config, and the MTP modules inside a target."""
-    index = model.checkpoint.index
-    lost = index is not None and bool(index.absent_files)
+    lost = model.checkpoint.lacks_files
     L = len(model.arch.layers)
     trunk = read_trunk(model.tensors, L)
     if not lost:
