@@ -68,6 +68,18 @@ class Target(Protocol):
         ...
 
 
+class Ends(Protocol):
+    """The two ends of a target, which heads may borrow: its embedding, scaled as it scales it, and its output head."""
+
+    def embed(self, tokens_N: Tensor) -> Tensor:
+        """[N, H] embeddings of token ids."""
+        ...
+
+    def read_out(self, hidden_NH: Tensor) -> Tensor:
+        """[N, V] logits of hidden states after the last norm."""
+        ...
+
+
 def slice_features(features: Mapping[Tap, list[Tensor]], counts: Sequence[int]) -> dict[Tap, list[Tensor]]:
     """The first `counts[b]` positions of every sequence."""
     return {tap: [rows[:n] for rows, n in zip(parts, counts, strict=True)] for tap, parts in features.items()}

@@ -308,6 +308,20 @@ class HFModel:
             shapes.setdefault((n, k), f"{name} {n}x{k}" if taken else name)
         return [(name, n, k) for (n, k), name in shapes.items()]
 
+    def embed(self, tokens_N: Tensor) -> Tensor:
+        """[N, H] embeddings of token ids, as its own first layer gets them."""
+        embeddings_NH: Tensor = self.model.get_input_embeddings()(tokens_N)
+        return embeddings_NH
+
+    def read_out(self, hidden_NH: Tensor) -> Tensor:
+        """[N, V] logits of hidden states after the last norm, scaled and capped as the model does it."""
+        config = self.model.config.get_text_config(decoder=True)
+        logits_NV: Tensor = self.model.get_output_embeddings()(hidden_NH)
+        logits_NV = logits_NV * (getattr(config, "logit_scale", None) or 1.0)
+        logits_NV = logits_NV / (getattr(config, "logits_scaling", None) or 1.0)
+        cap = getattr(config, "final_logit_softcapping", None)
+        return logits_NV if cap is None else cap * torch.tanh(logits_NV / cap)
+
     @property
     def ragged(self) -> Ragged:
         """What a pass over rows of unequal length costs: slots pad them to the longest, snapshots run one by one."""

@@ -89,11 +89,13 @@ class Markov:
 class Head:
     """A drafter that reads the target's hidden states.
 
-    `text` is the part of the config with the layers (`text_path` its key, "" for the whole). `taps` are all lists of
-    layer ids that were found, the one that counts first. `draft_vocab_size` is None where no key gives it.
+    `file` names the config in errors. `text` is the part of it with the layers (`text_path` its key, "" for the
+    whole). `taps` are all lists of layer ids that were found, the one that counts first. `draft_vocab_size` is None
+    where no key gives it. options.py reads the switches.
     """
 
     kind: Kind
+    file: str
     config: Mapping[str, Any]
     text: Mapping[str, Any]
     text_path: str

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from codraft.formats.heads.detect import architectures, mapping
 from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.options import doubled_layers, qk_normed
 from codraft.formats.safetensors import TensorInfo
 
 Shape = tuple[int, ...]
@@ -68,10 +69,10 @@ def eagle3(head: Head) -> Iterator[Expected]:
     yield Expected("fc.weight", (g.hidden, n), required=fuses)
     yield Expected("fc.bias", (g.hidden,), required=False)
     mla = any("MLA" in name or "DeepseekV2" in name for name in architectures(head.config))
+    doubled = doubled_layers(head)
     for i in range(g.num_layers):
-        first = i == 0 or head.kind.family == "deepspec"
-        yield from decoder_layer(head, i, inputs=2 if first else 1, free=mla)
-        if first:
+        yield from decoder_layer(head, i, inputs=1 + doubled[i], free=mla)
+        if doubled[i]:
             yield Expected(f"layers.{i}.hidden_norm.weight", (g.hidden,), required=fuses)
     yield Expected("norm.weight", (g.hidden,), required=flag(head, "use_last_layernorm"))
     if head.config.get("fc_norm") is True:
@@ -203,7 +204,7 @@ def decoder_layer(
         yield Expected(f"{name}.self_attn.o_proj.weight", (g.hidden, q))
         yield Expected(f"{name}.self_attn.o_proj.bias", (g.hidden,), required=False)
         for part in ("q_norm", "k_norm"):
-            yield Expected(f"{name}.self_attn.{part}.weight", (g.head_dim,), required=normed(head))
+            yield Expected(f"{name}.self_attn.{part}.weight", (g.head_dim,), required=qk_normed(head))
     else:
         for part in MLA_PARTS:
             yield Expected(f"{name}.self_attn.{part}.weight", None, required=part in ("kv_b_proj", "o_proj"))
@@ -219,12 +220,6 @@ def decoder_layer(
         yield Expected(f"{name}.pre_feedforward_layernorm.weight", (g.hidden,))
         yield Expected(f"{name}.post_feedforward_layernorm.weight", (g.hidden,))
         yield Expected(f"{name}.layer_scalar", (1,), required=False)
-
-
-def normed(head: Head) -> bool:
-    """Whether queries and keys are normed: Qwen3-type layers."""
-    kinds = [str(head.text.get("model_type", "")), *architectures(head.config)]
-    return any(kind.lower().startswith(("qwen3", "gemma4")) for kind in kinds) and not any("Llama" in k for k in kinds)
 
 
 def flag(head: Head, key: str) -> bool:

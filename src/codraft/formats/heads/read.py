@@ -51,6 +51,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     markov = read_markov(whole) if kind.mechanism == "dspark" else None
     return Head(
         kind=kind,
+        file=file,
         config=config,
         text=text,
         text_path=path,

@@ -1,0 +1,1 @@
+"""The torch parts that learned drafters are made of."""

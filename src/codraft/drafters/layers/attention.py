@@ -1,0 +1,144 @@
+"""Attention of drafters. A layer makes queries, keys and values of new rows; what a query may look at is decided
+elsewhere, behind `Sight`, since live decoding, teacher forcing and blocks of masks differ in nothing else.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codraft.drafters.layers.parts import RMSNorm, Rotary
+
+
+class Sight(Protocol):
+    """Who sees what. `look` is called once by every layer of every pass, in the order of the layers."""
+
+    def look(
+        self, q_NhD: Tensor, k_NgD: Tensor, v_NgE: Tensor, *, scale: float, window: int | None, sinks_h: Tensor | None
+    ) -> Tensor:
+        """Values [N, h, E] of what each of the N new rows sees: earlier rows it knows of, and these by its own rule.
+
+        `window` is the most keys back that a query sees, itself included; None: all.
+        """
+        ...
+
+
+class GroupedAttention(nn.Module):
+    """Grouped-query attention with optional biases, norms of queries and keys, a window and sinks.
+
+    `inputs` is the width it reads; EAGLE-3's first layer reads twice its hidden size.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        rotary: Rotary,
+        *,
+        bias: bool = False,
+        norm_eps: float | None = None,
+        unit_offset: bool = False,
+        window: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim, self.window = heads, kv_heads, head_dim, window
+        self.q_proj = nn.Linear(inputs, heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
+        self.o_proj = nn.Linear(heads * head_dim, hidden, bias=False)
+        self.q_norm = None if norm_eps is None else RMSNorm(head_dim, norm_eps, unit_offset=unit_offset)
+        self.k_norm = None if norm_eps is None else RMSNorm(head_dim, norm_eps, unit_offset=unit_offset)
+        self.sinks: nn.Parameter | None = None
+        # Shared by all layers: not a part of this one.
+        self._rotary = [rotary]
+
+    def queries(self, x_NC: Tensor, positions_N: Tensor) -> Tensor:
+        """[N, heads, head_dim], normed and turned."""
+        q_NhD = self.q_proj(x_NC).unflatten(-1, (self.heads, self.head_dim))
+        return self._turned(q_NhD if self.q_norm is None else self.q_norm(q_NhD), positions_N)
+
+    def keys_values(self, x_NC: Tensor, positions_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [N, kv_heads, head_dim], keys normed and turned."""
+        k_NgD = self.k_proj(x_NC).unflatten(-1, (self.kv_heads, self.head_dim))
+        v_NgD = self.v_proj(x_NC).unflatten(-1, (self.kv_heads, self.head_dim))
+        return self._turned(k_NgD if self.k_norm is None else self.k_norm(k_NgD), positions_N), v_NgD
+
+    def _turned(self, x_NhD: Tensor, positions_N: Tensor) -> Tensor:
+        turned_NhD: Tensor = self._rotary[0](x_NhD, positions_N)
+        return turned_NhD
+
+    def forward(self, x_NC: Tensor, positions_N: Tensor, sight: Sight) -> Tensor:
+        """[N, hidden]."""
+        q_NhD = self.queries(x_NC, positions_N)
+        k_NgD, v_NgD = self.keys_values(x_NC, positions_N)
+        seen_NhD = sight.look(q_NhD, k_NgD, v_NgD, scale=self.head_dim**-0.5, window=self.window, sinks_h=self.sinks)
+        out_NH: Tensor = self.o_proj(seen_NhD.flatten(1))
+        return out_NH
+
+
+def attend(
+    q_QhD: Tensor, k_MgD: Tensor, v_MgE: Tensor, seen_QM: Tensor | None, *, scale: float, sinks_h: Tensor | None = None
+) -> Tensor:
+    """Softmax attention of Q queries over M keys, [Q, h, E]. `seen_QM` None: every query sees every key.
+
+    A sink is a logit of its own in every head's softmax that carries no value [GPT-OSS].
+    """
+    if sinks_h is not None:
+        scores_hQM = scores(q_QhD, k_MgD, scale)
+        if seen_QM is not None:
+            scores_hQM = scores_hQM.masked_fill(~seen_QM, -torch.inf)
+        return combine([(scores_hQM, v_MgE)], sinks_h)
+    out_hQE = functional.scaled_dot_product_attention(
+        q_QhD.transpose(0, 1)[None],
+        grouped(k_MgD, q_QhD.shape[1]).transpose(0, 1)[None],
+        grouped(v_MgE, q_QhD.shape[1]).transpose(0, 1)[None],
+        attn_mask=seen_QM,
+        scale=scale,
+    )[0]
+    return out_hQE.transpose(0, 1)
+
+
+def scores(q_QhD: Tensor, k_MgD: Tensor, scale: float) -> Tensor:
+    """[h, Q, M] of every query with every key."""
+    return torch.einsum("qhd,mhd->hqm", q_QhD, grouped(k_MgD, q_QhD.shape[1])) * scale
+
+
+def combine(parts: list[tuple[Tensor, Tensor]], sinks_h: Tensor | None = None) -> Tensor:
+    """One softmax over several sets of keys: (scores [h, Q, M], values [M, g, E] shared by all queries, or
+    [Q, M, g, E], each query's own). Gives [Q, h, E]."""
+    logits = [scores_hQM for scores_hQM, _ in parts]
+    h, Q = logits[0].shape[:2]
+    if sinks_h is not None:
+        logits.append(sinks_h.to(logits[0].dtype)[:, None, None].expand(h, Q, 1))
+    weights = torch.cat(logits, dim=-1).softmax(-1, dtype=wide(logits[0].dtype)).to(logits[0].dtype)
+    out_QhE: Tensor | None = None
+    start = 0
+    for scores_hQM, values in parts:
+        part = weights[..., start : start + scores_hQM.shape[-1]]
+        start += scores_hQM.shape[-1]
+        shared = values.dim() == 3
+        seen_QhE = torch.einsum("hqm,mhe->qhe" if shared else "hqm,qmhe->qhe", part, grouped(values, h))
+        out_QhE = seen_QhE if out_QhE is None else out_QhE + seen_QhE
+    assert out_QhE is not None
+    return out_QhE
+
+
+def grouped(x: Tensor, heads: int) -> Tensor:
+    """Keys or values [..., g, D] repeated to one for each query head."""
+    return x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Arithmetic of a softmax: float32 at least."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def causal(query_positions_Q: Tensor, key_positions_M: Tensor, window: int | None) -> Tensor:
+    """[Q, M]: keys not after the query, and no more than `window` of them back."""
+    distance_QM = query_positions_Q[:, None] - key_positions_M[None, :]
+    seen_QM = distance_QM >= 0
+    return seen_QM if window is None else seen_QM & (distance_QM < window)
