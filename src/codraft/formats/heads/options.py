@@ -57,8 +57,8 @@ class Eagle3Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockOptions:
-    """A block drafter's block: its slots, the id that fills those after the anchor; by layer the window in tokens (None:
-    no window) and whether slots see only those before them; which token a slot predicts."""
+    """A block drafter's block: its slots, the id that fills those after the anchor; by layer the window in tokens, None
+    for none, and whether slots see only those before them; which token a slot predicts."""
 
     size: int
     mask_token_id: int
