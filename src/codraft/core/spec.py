@@ -15,6 +15,10 @@ from codraft.core.errors import SpecError
 MECHANISMS = ("external", "eagle3", "mtp", "dflash", "dspark", "ngram", "suffix")
 MAX_DEPTH = 64
 
+# Whether a mechanism's drafters come from a checkpoint of their own.
+Path = Literal["none", "optional", "needed"]
+Draft = Literal["greedy", "sample"]
+
 T = TypeVar("T")
 
 
@@ -59,7 +63,7 @@ def sampling_of(temperature: float | None, top_p: float | None, top_k: int | Non
 class NgramSpec:
     """Drafts what followed an earlier copy of the last n tokens, longest n first."""
 
-    NEEDS_PATH: ClassVar[bool] = False
+    PATH: ClassVar[Path] = "none"
     mechanism: Literal["ngram"] = "ngram"
     name: str = "ngram"
     n_min: int = 2
@@ -82,7 +86,7 @@ class SuffixSpec:
     Defaults are vLLM's.
     """
 
-    NEEDS_PATH: ClassVar[bool] = False
+    PATH: ClassVar[Path] = "none"
     mechanism: Literal["suffix"] = "suffix"
     name: str = "suffix"
     max_tree_depth: int = 24
@@ -114,11 +118,11 @@ class SuffixSpec:
 class ExternalSpec:
     """A causal language model with the target's vocabulary; `layers` keeps its first decoder layers only."""
 
-    NEEDS_PATH: ClassVar[bool] = True
+    PATH: ClassVar[Path] = "needed"
     path: str
     mechanism: Literal["external"] = "external"
     name: str = "external"
-    draft: Literal["greedy", "sample"] = "greedy"
+    draft: Draft = "greedy"
     layers: int | None = None
 
     def model_paths(self) -> tuple[str, ...]:
@@ -129,11 +133,87 @@ class ExternalSpec:
         check_positive(self.layers, "external: layers")
 
 
-DrafterSpec = NgramSpec | SuffixSpec | ExternalSpec
-DRAFTER_SPECS: Mapping[str, type[NgramSpec] | type[SuffixSpec] | type[ExternalSpec]] = {
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Spec:
+    """A head of one decoder layer over features of several target layers."""
+
+    PATH: ClassVar[Path] = "needed"
+    path: str
+    mechanism: Literal["eagle3"] = "eagle3"
+    name: str = "eagle3"
+    draft: Draft = "greedy"
+
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded."""
+        return (self.path,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MtpSpec:
+    """Multi-token-prediction modules: of the target's own checkpoint, or of another folder where `path` is given."""
+
+    PATH: ClassVar[Path] = "optional"
+    path: str | None = None
+    mechanism: Literal["mtp"] = "mtp"
+    name: str = "mtp"
+    draft: Draft = "greedy"
+
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded beside the target."""
+        return () if self.path is None else (self.path,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DflashSpec:
+    """A block of masks filled in one pass. `resize`: D drafts take a block as long as they need, as vLLM runs it;
+    `truncate`: the block keeps the size it was trained with, and its first D drafts are used."""
+
+    PATH: ClassVar[Path] = "needed"
+    path: str
+    mechanism: Literal["dflash"] = "dflash"
+    name: str = "dflash"
+    draft: Draft = "greedy"
+    block: Literal["resize", "truncate"] = "resize"
+
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded."""
+        return (self.path,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DsparkSpec:
+    """As dflash, with a serial head over the block. A draft ends before the first token whose confidence is below
+    `confidence`; or where `timing`, a timing record of codraft, says that another token does not pay."""
+
+    PATH: ClassVar[Path] = "needed"
+    path: str
+    mechanism: Literal["dspark"] = "dspark"
+    name: str = "dspark"
+    draft: Draft = "greedy"
+    block: Literal["resize", "truncate"] = "resize"
+    confidence: float | None = None
+    timing: str | None = None
+
+    def model_paths(self) -> tuple[str, ...]:
+        """Models to be loaded."""
+        return (self.path,)
+
+    def __post_init__(self) -> None:
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise SpecError(f"dspark: confidence must be in 0..1; got {self.confidence}")
+        if self.confidence is not None and self.timing is not None:
+            raise SpecError("dspark: give confidence= or timing=, not both; each says by itself where a draft ends")
+
+
+DrafterSpec = NgramSpec | SuffixSpec | ExternalSpec | Eagle3Spec | MtpSpec | DflashSpec | DsparkSpec
+DRAFTER_SPECS: Mapping[str, type[DrafterSpec]] = {
     "ngram": NgramSpec,
     "suffix": SuffixSpec,
     "external": ExternalSpec,
+    "eagle3": Eagle3Spec,
+    "mtp": MtpSpec,
+    "dflash": DflashSpec,
+    "dspark": DsparkSpec,
 }
 
 
@@ -179,9 +259,6 @@ def parse_drafter(text: str) -> DrafterSpec:
     mechanism, colon, path = head.partition(":")
     if mechanism not in MECHANISMS:
         raise SpecError(f"unknown mechanism '{mechanism}' in '{text}'; choose one of: {', '.join(MECHANISMS)}")
-    if mechanism not in DRAFTER_SPECS:
-        ready = ", ".join(sorted(DRAFTER_SPECS))
-        raise SpecError(f"mechanism '{mechanism}' is not in this version of codraft; ready are: {ready}")
     options: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -191,9 +268,9 @@ def parse_drafter(text: str) -> DrafterSpec:
             raise SpecError(f"drafter '{text}': option '{key}' is given twice or not an option")
         options[key] = value
     kind = DRAFTER_SPECS[mechanism]
-    if kind.NEEDS_PATH:
-        if not path:
-            raise SpecError(f"drafter '{text}': {mechanism} needs a model, as {mechanism}:PATH_OR_ID")
+    if kind.PATH == "needed" and not path:
+        raise SpecError(f"drafter '{text}': {mechanism} needs a model, as {mechanism}:PATH_OR_ID")
+    if path and kind.PATH != "none":
         options["path"] = path
     elif colon:
         raise SpecError(f"drafter '{text}': {mechanism} takes no model; write {mechanism}[,key=value...]")

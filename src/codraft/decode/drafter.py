@@ -6,7 +6,7 @@ teacher-forced over a whole stream and serves replay and training. A property te
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +62,17 @@ class Drafter(Protocol):
     `prefix_stable` says that the draft at D is a prefix of the draft at D + 1, so one unroll serves every D.
     """
 
-    taps: ClassVar[tuple[Tap, ...]]
-    prefix_stable: ClassVar[bool]
     info: DrafterInfo
+
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        """Features wanted: layers 0..L - 1, -1 for the embeddings, `final` after the last norm."""
+        ...
+
+    @property
+    def prefix_stable(self) -> bool:
+        """Whether one unroll at the largest D serves every D."""
+        ...
 
     @property
     def draft_kind(self) -> DraftKind:

@@ -6,20 +6,22 @@ is already right. Where two embeddings are padded to different sizes, only the i
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import MAX_DEPTH, ExternalSpec, Sampling, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.forced import forced_pass
-from codraft.decode.noise import Purpose
-from codraft.decode.sampling import draw, probabilities
 from codraft.decode.target import Cache, Tap, Target
+from codraft.drafters.beside import Beside
+from codraft.drafters.pick import Drafts, Picker
+from codraft.formats.vocab import difference, read_vocab
 
 
 class ExternalDrafter:
@@ -29,10 +31,9 @@ class ExternalDrafter:
     prefix_stable: ClassVar[bool] = True
 
     def __init__(self, spec: ExternalSpec, model: Target, vocab_size: int, sampling: Sampling) -> None:
-        self.spec, self.model, self.sampling = spec, model, sampling
+        self.model = model
+        self.picker = Picker(spec.draft, sampling, vocab_size)
         self.info = DrafterInfo(name=spec.name, mechanism="external", id=spec.path, options=options_of(spec))
-        self.vocab_size = vocab_size
-        self._shared = min(vocab_size, model.vocab_size)
         self._cache: Cache | None = None
         self._streams: list[int] = []
         self._prompt_lengths: list[int] = []
@@ -43,7 +44,7 @@ class ExternalDrafter:
     @property
     def draft_kind(self) -> DraftKind:
         """Point masses, or the distribution that drafts are drawn from."""
-        return "dense" if self.spec.draft == "sample" else "one_hot"
+        return self.picker.draft_kind
 
     def unroll(self, prompt_ids: Sequence[int], output_ids: Sequence[int], features: Features, D: int) -> Unrolled:
         """One causal pass over prompt and output; every draft of every D falls out of it."""
@@ -59,7 +60,7 @@ class ExternalDrafter:
     def _score(self, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> NDArray[np.bool_] | NDArray[np.float64]:
         """For output tokens 1..n-1: is it the drafter's argmax (bool), or how likely would it be drawn (float64)?"""
         inputs = self._known([*prompt_ids, *output_ids[:-1]])
-        hit_T, _ = forced_pass(self.model, inputs, output_ids[1:], self._reduce)
+        hit_T, _ = forced_pass(self.model, inputs, output_ids[1:], self.picker.score)
         assert hit_T is not None
         return hit_T.cpu().numpy()
 
@@ -67,17 +68,6 @@ class ExternalDrafter:
         """Tokens as the drafter can read them: an id from the target's padding becomes 0; only drafts suffer."""
         size = self.model.vocab_size
         return [token if token < size else 0 for token in tokens]
-
-    def _reduce(self, logits_NV: Tensor, tokens_N: Tensor) -> Tensor:
-        """[N] hits of the tokens, from a chunk's logits."""
-        if self.draft_kind == "one_hot":
-            return logits_NV[:, : self._shared].argmax(-1) == tokens_N
-        return self._distribution(logits_NV).gather(1, tokens_N[:, None])[:, 0]
-
-    def _distribution(self, logits_NV: Tensor) -> Tensor:
-        """[N, V] over the target's vocabulary, float64; ids the drafter does not know have probability 0."""
-        p_NV = probabilities(logits_NV[:, : self._shared], self.sampling)
-        return torch.nn.functional.pad(p_NV, (0, self.vocab_size - self._shared))
 
     def prefill(self, requests: Sequence[Request], anchors: Sequence[int], features: Features) -> None:
         """Read the prompts; the anchor is fed with the first proposal."""
@@ -95,29 +85,14 @@ class ExternalDrafter:
         assert self._cache is not None
         self._rewind()
         feed = [done[len(fed) :] for done, fed in zip(self._committed, self._fed, strict=True)]
-        drafts: list[list[int]] = [[] for _ in anchors]
-        p_draft: list[list[Tensor]] = [[] for _ in anchors]
+        positions = [len(done) - n for done, n in zip(self._committed, self._prompt_lengths, strict=True)]
+        drafts = Drafts(self.picker, self._streams, positions)
         for _ in range(D):
             logits = self.model.forward([self._known(tokens) for tokens in feed], self._cache, num_logits=1).logits
             for fed, tokens in zip(self._fed, feed, strict=True):
                 fed += tokens
-            feed = []
-            for row, logits_1V in enumerate(logits):
-                token = self._pick(row, logits_1V, len(drafts[row]), p_draft[row])
-                drafts[row].append(token)
-                feed.append([token])
-        if self.draft_kind == "one_hot":
-            return Proposal.point_masses(drafts)
-        return Proposal(drafts, [torch.stack(rows) for rows in p_draft])
-
-    def _pick(self, row: int, logits_1V: Tensor, i: int, p_draft: list[Tensor]) -> int:
-        """The next drafted token of one sequence; a drawn one leaves its distribution in `p_draft`."""
-        if self.draft_kind == "one_hot":
-            return int(logits_1V[-1, : self._shared].argmax())
-        p_V = self._distribution(logits_1V[-1:])[0]
-        p_draft.append(p_V)
-        position = len(self._committed[row]) - self._prompt_lengths[row] + i
-        return draw(p_V, self.sampling.seed, self._streams[row], position, Purpose.DRAFT)
+            feed = [[token] for token in drafts.extend(torch.cat(logits))]
+        return drafts.proposal()
 
     def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:
         """Append what was decided; the cache keeps what it wrote for drafts that stand."""
@@ -153,3 +128,43 @@ def agreement(done: Sequence[int], fed: Sequence[int], start: int) -> int:
     while n < limit and done[n] == fed[n]:
         n += 1
     return n
+
+
+def build(spec: ExternalSpec, beside: Beside) -> ExternalDrafter:
+    """Load the drafter model and hold its vocabulary against the target's."""
+    from codraft.decode.hf.load import load_model, resolve_folder
+
+    compared = check_vocabulary(spec.name, resolve_folder(spec.path), beside.folder)
+    model = load_model(spec.path, beside.dtype, layers=spec.layers)
+    if model.vocab_size != beside.vocab_size and not compared:
+        raise SpecError(
+            f"drafter '{spec.name}': vocabulary of {model.vocab_size} against the target's {beside.vocab_size}, and no "
+            "tokenizer.json to compare; an external drafter needs the target's vocabulary"
+        )
+    return ExternalDrafter(spec, model, beside.vocab_size, beside.sampling)
+
+
+def check_spec(spec: ExternalSpec) -> None:
+    """Refuse more layers than the model has."""
+    if spec.layers is not None:
+        from codraft.decode.hf.load import keep_layers, read_config, resolve_folder
+
+        config = read_config(resolve_folder(spec.path), spec.path)
+        keep_layers(config.get_text_config(decoder=True), spec.layers, spec.path)
+
+
+def check_vocabulary(name: str, drafter_folder: Path, target_folder: Path) -> bool:
+    """Refuse a drafter whose ids mean other strings than the target's; False where a tokenizer file is missing."""
+    ours, theirs = read_vocab(target_folder), read_vocab(drafter_folder)
+    if ours is None or theirs is None:
+        return False
+    differing = difference(ours, theirs)
+    if differing:
+        shown = "; ".join(
+            f"id {i} is {ours.get(i)!r} for the target, {theirs.get(i)!r} for the drafter" for i in differing[:3]
+        )
+        raise SpecError(
+            f"drafter '{name}': its tokenizer differs from the target's in {len(differing)} ids ({shown}); an external "
+            "drafter needs the target's vocabulary"
+        )
+    return True

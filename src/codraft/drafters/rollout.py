@@ -28,9 +28,6 @@ class SerialHead(Protocol):
 
     num_modules: int
     layers_per_module: int
-    # Of its own weights, and of the keys and values that it holds for one row.
-    weight_bytes: int
-    row_bytes: int
 
     def fuse(self, features: Mapping[Tap, Tensor]) -> Tensor:
         """[N, H] from the tapped features, each [N, C]: what the first module reads instead of its own output."""
@@ -40,6 +37,10 @@ class SerialHead(Protocol):
         self, module: int, hidden_NH: Tensor, tokens_N: Tensor, positions_N: Tensor, sight: Sight
     ) -> tuple[Tensor, Tensor]:
         """One pass of a module: ([N, H] to be fed to the next step, [N, H] to be read out)."""
+        ...
+
+    def device_bytes(self, rows: int) -> int:
+        """Of its own weights, borrowed ones not counted, and of the keys and values of `rows` rows."""
         ...
 
     def logits(self, module: int, readable_NH: Tensor) -> Tensor:

@@ -200,7 +200,7 @@ class SerialDrafter:
 
     def device_bytes(self, B: int, S: int) -> int:
         """Its weights, borrowed ones not counted, and keys and values of every row."""
-        return self.head.weight_bytes + B * S * self.head.row_bytes
+        return self.head.device_bytes(B * S)
 
 
 def split(rows_NH: Tensor, counts: Sequence[int]) -> list[Tensor]:

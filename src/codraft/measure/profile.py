@@ -9,6 +9,7 @@ from codraft.core.schema import HardwareRecord, TimingPoint, TimingRecord
 from codraft.core.spec import DrafterSpec, Sampling, check_positive
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.text import TextCodec
+from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
 from codraft.measure.kernels import CONTEXTS, time_kernels
 from codraft.measure.steps import time_steps
@@ -44,10 +45,11 @@ def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
     texts = prompt_texts(card, job.prompts)
     with ui.stage(f"load {job.target}"):
         model = load_model(job.target, job.dtype)
+    beside = Beside(card, job.sampling, job.dtype, lambda: model)
     drafters = []
     for spec in job.drafters:
         with ui.stage(f"load drafter {spec.name}"):
-            drafters.append(build(spec, card.vocab_size, card.folder, job.sampling, job.dtype))
+            drafters.append(build(spec, beside))
     depths = sorted({0, *job.depths})
     points: list[TimingPoint] = []
     for S in job.contexts:

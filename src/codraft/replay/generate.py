@@ -1,5 +1,6 @@
 """The generation job behind `codraft generate`: answers by the lossless loop, with or without a drafter."""
 
+import functools
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,7 @@ from codraft.decode.hf.load import (
 from codraft.decode.hf.text import TextCodec
 from codraft.decode.loop import Phase, decode
 from codraft.decode.target import Target
+from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
 from codraft.replay.job import Ui
 from codraft.replay.prompts import Conversation, first_turns
@@ -65,8 +67,9 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
         raise SpecError(f"every prompt is too long for the window of {window}; shorten them or --max-new-tokens")
     with ui.stage(f"load {job.target}"):
         spec = job.drafter
-        drafter = build(spec, card.vocab_size, card.folder, job.sampling, job.dtype) if spec else None
-        target = load_model(job.target, job.dtype)
+        load = functools.cache(lambda: load_model(job.target, job.dtype))
+        drafter = build(spec, Beside(card, job.sampling, job.dtype, load)) if spec else None
+        target = load()
     with ui.stage("generate") as progress:
         outputs = generate(target, drafter, codec, conversations, job, window, progress)
     return GenerationRecord(

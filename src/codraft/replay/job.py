@@ -20,6 +20,7 @@ from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.model import HFModel
 from codraft.decode.hf.text import TextCodec
+from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
 from codraft.replay.measure import live, reads_target, replay, result
 from codraft.replay.prompts import load_prompts
@@ -121,10 +122,11 @@ class Workbench:
     def drafters(self) -> list[Drafter]:
         """Every drafter, in command order."""
         start = time.perf_counter()
+        beside = Beside(self.card, self.sampling, self.job.dtype, lambda: self.target)
         built = []
         for spec in self.job.drafters:
             with self.ui.stage(f"load drafter {spec.name}"):
-                built.append(build(spec, self.card.vocab_size, self.card.folder, self.sampling, self.job.dtype))
+                built.append(build(spec, beside))
         self.timings_s["load"] += time.perf_counter() - start
         return built
 

@@ -72,6 +72,11 @@ class HFModel:
         """Decoder layers."""
         return int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
 
+    @property
+    def hidden_size(self) -> int:
+        """Width of its hidden states."""
+        return int(self.model.config.get_text_config(decoder=True).hidden_size)
+
     def new_cache(self, num_sequences: int, capacity: int) -> Cache:
         """Slots where the model has only full and sliding attention, snapshots otherwise."""
         if not self._slots_checked:

@@ -1,0 +1,190 @@
+"""EAGLE-3 drafting: one decoder layer over the features of several target layers, one token a step [EAGLE-3].
+
+The first layer's attention reads token embedding and hidden state side by side. Step 1 takes the fused features of the
+target, each later step the head's own output instead. The switches in which families differ are `Eagle3Options`.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from codraft.core.errors import SpecError
+from codraft.core.schema import DrafterInfo
+from codraft.core.spec import Eagle3Spec, options_of
+from codraft.decode.hf.rope import frequencies
+from codraft.decode.target import Ends, Tap
+from codraft.drafters.beside import Beside
+from codraft.drafters.layers.attention import GroupedAttention, Sight
+from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
+from codraft.drafters.pick import Picker
+from codraft.drafters.serial import SerialDrafter
+from codraft.drafters.weights import LoadedHead, fill, load_head, target_ids, weight_bytes
+from codraft.formats.heads.detect import architectures
+from codraft.formats.heads.head import Head
+from codraft.formats.heads.options import Eagle3Options, LayerOptions, eagle3_options, layer_options
+
+
+class EagleLayer(nn.Module):
+    """A decoder layer of Llama or Qwen3 form. A `doubled` one reads the embedding beside the hidden state."""
+
+    def __init__(
+        self, head: Head, options: Eagle3Options, layer: LayerOptions, rotary: Rotary, *, doubled: bool, first: bool
+    ) -> None:
+        super().__init__()
+        g = head.geometry
+        self.doubled, self.norms_residual = doubled, options.norm_before_residual
+        normed = not first or options.first_layer_norm
+        self.input_layernorm = RMSNorm(g.hidden, layer.eps) if normed else None
+        self.hidden_norm = RMSNorm(g.hidden, layer.eps) if doubled else None
+        self.self_attn = GroupedAttention(
+            (1 + doubled) * g.hidden,
+            g.hidden,
+            g.num_heads,
+            g.num_kv_heads,
+            g.head_dim,
+            rotary,
+            bias=layer.attention_bias,
+            norm_eps=layer.eps if layer.qk_norm else None,
+        )
+        self.post_attention_layernorm = RMSNorm(g.hidden, layer.eps)
+        self.mlp = GatedFFN(g.hidden, g.ffn, layer.act, bias=layer.mlp_bias)
+
+    def forward(self, embedding_NH: Tensor, hidden_NH: Tensor, positions_N: Tensor, sight: Sight) -> Tensor:
+        """[N, H]."""
+        residual_NH, x_NC = hidden_NH, hidden_NH
+        if self.hidden_norm is not None:
+            normed_NH = self.hidden_norm(hidden_NH)
+            residual_NH = normed_NH if self.norms_residual else hidden_NH
+            x_NC = torch.cat((self._normed(embedding_NH), normed_NH), dim=-1)
+        else:
+            x_NC = self._normed(hidden_NH)
+        hidden_NH = residual_NH + self.self_attn(x_NC, positions_N, sight)
+        out_NH: Tensor = hidden_NH + self.mlp(self.post_attention_layernorm(hidden_NH))
+        return out_NH
+
+    def _normed(self, x_NH: Tensor) -> Tensor:
+        normed_NH: Tensor = x_NH if self.input_layernorm is None else self.input_layernorm(x_NH)
+        return normed_NH
+
+
+class Eagle3Head(nn.Module):
+    """A serial head of one module. Parameters are called as formats/heads/layout.py calls the tensors.
+
+    `ends` lends embedding and output head where the file has none of its own.
+    """
+
+    num_modules = 1
+
+    def __init__(self, head: Head, taps: tuple[Tap, ...], ends: Ends, *, own_embedding: bool, own_head: bool) -> None:
+        super().__init__()
+        g, options, layer = head.geometry, eagle3_options(head), layer_options(head)
+        self.taps, self.options, self.layers_per_module = taps, options, g.num_layers
+        rotary = Rotary(*frequencies(head.text, g.head_dim, head.file))
+        fused = len(taps) * head.target_hidden
+        self.fc_norm = nn.ModuleList(RMSNorm(head.target_hidden, layer.eps) for _ in taps) if options.fc_norm else None
+        self.input_norm = RMSNorm(fused, layer.eps) if options.norm_before_fc else None
+        self.fc = nn.Linear(fused, g.hidden, bias=False)
+        self.layers = nn.ModuleList(
+            EagleLayer(head, options, layer, rotary, doubled=doubled, first=i == 0)
+            for i, doubled in enumerate(options.doubled)
+        )
+        self.norm = RMSNorm(g.hidden, layer.eps) if options.norms_output or options.feedback == "post_norm" else None
+        rows = head.draft_vocab_size or head.vocab_size
+        self.embed_tokens = nn.Embedding(head.vocab_size or 0, g.hidden) if own_embedding else None
+        self.lm_head = nn.Linear(g.hidden, rows or 0, bias=False) if own_head else None
+        # Not a submodule: its weights are the target's.
+        self._ends = [ends]
+        self._kv_floats = 2 * g.num_layers * g.num_kv_heads * g.head_dim
+
+    def device_bytes(self, rows: int) -> int:
+        """Of its own tensors, and of keys and values of `rows` rows."""
+        return weight_bytes(self) + rows * self._kv_floats * self.fc.weight.element_size()
+
+    def fuse(self, features: Mapping[Tap, Tensor]) -> Tensor:
+        """[N, H] of the features, in the order of the taps."""
+        parts = [features[tap] for tap in self.taps]
+        if self.fc_norm is not None:
+            parts = [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)]
+        joined = torch.cat(parts, dim=-1)
+        fused_NH: Tensor = self.fc(joined if self.input_norm is None else self.input_norm(joined))
+        return fused_NH
+
+    def run(
+        self, module: int, hidden_NH: Tensor, tokens_N: Tensor, positions_N: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        """See `SerialHead.run`."""
+        embedding_NH = self._ends[0].embed(tokens_N) if self.embed_tokens is None else self.embed_tokens(tokens_N)
+        for layer in self.layers:
+            hidden_NH = layer(embedding_NH, hidden_NH, positions_N, sight)
+        normed_NH = hidden_NH if self.norm is None else self.norm(hidden_NH)
+        fed_NH = normed_NH if self.options.feedback == "post_norm" else hidden_NH
+        return fed_NH, normed_NH if self.options.norms_output else hidden_NH
+
+    def logits(self, module: int, readable_NH: Tensor) -> Tensor:
+        """[N, V'] over the draft vocabulary."""
+        logits_NV: Tensor = self._ends[0].read_out(readable_NH) if self.lm_head is None else self.lm_head(readable_NH)
+        return logits_NV
+
+
+def usual_taps(num_layers: int) -> tuple[int, ...]:
+    """Outputs of layers that heads read whose config names none: SafeAILab's choice, and the default of engines."""
+    return tuple(max(-1, i) for i in (1, num_layers // 2 - 1, num_layers - 4))
+
+
+def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
+    """The drafter of a checkpoint, beside its target."""
+    loaded = load_head(spec.path, "eagle3")
+    target = beside.load()
+    taps: tuple[Tap, ...] = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
+    check(loaded, taps, target.num_layers, target.hidden_size, beside.vocab_size)
+    module = Eagle3Head(
+        loaded.head,
+        taps,
+        target,
+        own_embedding=loaded.own("embed_tokens.weight"),
+        own_head=loaded.own("lm_head.weight"),
+    )
+    fill(module, loaded, beside)
+    ids = target_ids(loaded, beside.vocab_size)
+    picker = Picker(spec.draft, beside.sampling, beside.vocab_size, None if ids is None else ids.to(target.device))
+    info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
+    return SerialDrafter(module, picker, taps, info)
+
+
+def check(loaded: LoadedHead, taps: tuple[Tap, ...], num_layers: int, hidden: int, vocab_size: int) -> None:
+    """Refuse what cannot work beside this target, in one sentence."""
+    head, where = loaded.head, f"drafter {loaded.id}"
+    if not eagle3_options(head).fuses:
+        raise SpecError(
+            f"{where}: use_aux_hidden_state is false, so it is an EAGLE-1 head in EAGLE-3's layout; codraft runs heads "
+            "that read features of several layers"
+        )
+    if any("MLA" in name or "DeepseekV2" in name for name in architectures(head.config)):
+        raise SpecError(f"{where}: its layer has latent attention (MLA), which codraft runs in MTP modules only")
+    beyond = [tap for tap in taps if not -1 <= int(tap) < num_layers]
+    if beyond:
+        raise SpecError(
+            f"{where} reads the outputs of layers {list(taps)}, and the target's are 0..{num_layers - 1} (-1: "
+            "embeddings); it was trained for another target, see codraft inspect"
+        )
+    if head.target_hidden != hidden:
+        raise SpecError(
+            f"{where} reads features of width {head.target_hidden}, and the target's hidden size is {hidden}; it was "
+            "trained for another target"
+        )
+    if head.geometry.hidden != hidden and not loaded.own("embed_tokens.weight"):
+        raise SpecError(
+            f"{where} has hidden size {head.geometry.hidden} and no embed_tokens of its own, and the target's "
+            f"embedding has {hidden} columns; fetch the file that holds embed_tokens"
+        )
+    check_vocabulary(loaded, vocab_size)
+
+
+def check_vocabulary(loaded: LoadedHead, vocab_size: int) -> None:
+    """A head of another vocabulary size drafts other tokens than it means."""
+    size = loaded.head.vocab_size
+    if size is not None and size != vocab_size:
+        raise SpecError(
+            f"drafter {loaded.id}: vocab_size is {size}, the target's {vocab_size}; it was trained for another target"
+        )

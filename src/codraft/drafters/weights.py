@@ -1,0 +1,165 @@
+"""Weights of a learned drafter: which head they are, and its tensors under the names that all families share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from codraft.core.errors import SpecError
+from codraft.decode.hf.load import resolve_folder
+from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.draftmap import read_draft_map
+from codraft.formats.heads.check import tensor_faults
+from codraft.formats.heads.detect import detect
+from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.layout import canonical, canonical_names
+from codraft.formats.heads.read import read_head
+from codraft.formats.safetensors import TensorInfo
+
+if TYPE_CHECKING:
+    from codraft.drafters.beside import Beside
+
+# Maps of a reduced vocabulary: no parameters of a head.
+MAPS = ("d2t", "t2d")
+MOST_FAULTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedHead:
+    """A head and its tensors by canonical name, as stored; `id` is what the user called it."""
+
+    id: str
+    head: Head
+    tensors: Mapping[str, Tensor]
+
+    def own(self, name: str) -> bool:
+        """Whether the file has this tensor."""
+        return name in self.tensors
+
+
+def load_head(path: str, mechanism: str) -> LoadedHead:
+    """The head in a folder or of a hub id. SpecError where it is of another mechanism, or a tensor is missing,
+    unexpected or misshapen."""
+    folder = resolve_folder(path)
+    checkpoint = open_checkpoint(str(folder))
+    pickled = read_pickles(folder, checkpoint)
+    names: Mapping[str, TensorInfo] = checkpoint.tensors if pickled is None else headers_of(pickled)
+    if not names:
+        raise SpecError(f"drafter {path} has no weights; name the folder that holds config.json and safetensors")
+    kind = detect(checkpoint.config, names)
+    if kind is None or kind.mechanism != mechanism:
+        raise SpecError(wrong_kind(path, kind, mechanism))
+    head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
+    refuse_faults(path, tensor_faults(head, canonical_names(kind, names)))
+    stored = read_tensors(folder, checkpoint) if pickled is None else pickled
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        tensors.setdefault(canonical(kind, name), tensor)
+    return LoadedHead(id=path, head=head, tensors=tensors)
+
+
+def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
+    """Why this is not the head that was asked for."""
+    if kind is None:
+        return f"drafter {path} is no {mechanism} head that codraft knows; see: codraft inspect TARGET {path}"
+    key, value = kind.seen
+    return f"drafter {path} is a {kind.mechanism} head ({key}: {value}), not {mechanism}; see codraft inspect"
+
+
+def refuse_faults(path: str, faults: Sequence[str]) -> None:
+    """All faults of a head's tensors in one sentence."""
+    if faults:
+        more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+        raise SpecError(f"drafter {path}: {'; '.join(faults[:MOST_FAULTS])}{more}")
+
+
+def read_tensors(folder: Path, checkpoint: Checkpoint, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+    """Tensors of a checkpoint's safetensors files by the names they are stored under; all, or these."""
+    by_file: dict[str, list[str]] = {}
+    for name in checkpoint.tensors if names is None else names:
+        by_file.setdefault(checkpoint.tensors[name].file, []).append(name)
+    found: dict[str, Tensor] = {}
+    for file, inside in by_file.items():
+        try:
+            with safe_open(folder / file, framework="pt") as handle:
+                found |= {name: handle.get_tensor(name) for name in inside}
+        except (OSError, SafetensorError) as error:
+            raise SpecError(f"cannot read {folder / file}: {error}; fetch it again") from error
+    return found
+
+
+def read_pickles(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor] | None:
+    """Plain tensors of a pickled file, as early heads have it, where there are no safetensors; nothing else in it is
+    ever run."""
+    if checkpoint.tensors or len(checkpoint.pickled) != 1:
+        return None
+    file = folder / checkpoint.pickled[0]
+    try:
+        stored = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        kind = type(error).__name__
+        raise SpecError(f"cannot read {file} as plain tensors ({kind}); convert it to safetensors") from error
+    if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
+        raise SpecError(f"{file} holds more than tensors by name; convert it to safetensors")
+    return stored
+
+
+def headers_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorInfo]:
+    """What a safetensors header would say of them."""
+    return {
+        name: TensorInfo(
+            name=name, dtype=DTYPES.get(tensor.dtype, "F32"), shape=tuple(tensor.shape), file="", start=0, stop=0
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+DTYPES = {
+    torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.int64: "I64",
+    torch.int32: "I32", torch.bool: "BOOL",
+}  # fmt: skip
+
+
+def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
+    """Load a head's tensors into its module, which has a parameter for each; then as the target's dtype and device."""
+    target = like.load()
+    values = {name: tensor for name, tensor in loaded.tensors.items() if name not in MAPS}
+    floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    packed = next((name for name, tensor in values.items() if tensor.dtype not in floats), None)
+    if packed is not None:
+        stored = str(values[packed].dtype).removeprefix("torch.")
+        raise SpecError(
+            f"drafter {loaded.id}: {packed} is stored as {stored}; codraft runs heads in bfloat16, float16, float32 or "
+            "float64 only"
+        )
+    module.to(getattr(torch, target.dtype))
+    module.load_state_dict(values, strict=True)
+    module.to(target.device).eval().requires_grad_(False)
+
+
+def target_ids(loaded: LoadedHead, vocab_size: int) -> Tensor | None:
+    """[V'] target id of every draft id, None where the head knows the whole vocabulary."""
+    head = loaded.head
+    if "d2t" not in loaded.tensors:
+        if head.reduced:
+            raise SpecError(
+                f"drafter {loaded.id}: it drafts from {head.draft_vocab_size} of {head.vocab_size} tokens and has no "
+                "d2t that says which; fetch the file that holds it"
+            )
+        return None
+    t2d = loaded.tensors.get("t2d")
+    found = read_draft_map(
+        loaded.tensors["d2t"].numpy(), None if t2d is None else t2d.numpy(), vocab_size, head.draft_vocab_size
+    )
+    if found.form == "inconsistent":
+        raise SpecError(f"drafter {loaded.id}: {'; '.join(problem.message for problem in found.problems)}")
+    return torch.tensor([int(i) for i in found.target_ids])
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Bytes of a module's own parameters."""
+    return sum(p.numel() * p.element_size() for p in module.parameters())

@@ -1,0 +1,197 @@
+"""EAGLE-3: the two views against each other, published code, exact losslessness, and what must be refused."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from codraft.core.schema import DrafterInfo
+from codraft.decode.drafter import Request
+from codraft.drafters.eagle3 import Eagle3Head, usual_taps
+from codraft.drafters.rollout import Rollout
+from codraft.drafters.serial import SerialDrafter
+from codraft.drafters.weights import target_ids
+from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.read import read_head
+from tests.drafters.heads import (
+    ForcedPicker,
+    Stream,
+    ToyEnds,
+    assert_live_follows_unroll,
+    gather,
+    random_stream,
+    randomize,
+)
+
+V, H, TAPS = 7, 16, (0, 2, 4)
+SHAPE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": H,
+    "intermediate_size": 20,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "vocab_size": V,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500.0,
+}
+# Every switch in which families differ, by the key that sets it.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "norm_before_residual": {"norm_before_residual": True},
+    "norm_before_fc": {"norm_before_fc": True},
+    "fc_norm": {"fc_norm": True},
+    "feeds_normed_state": {"norm_output": True, "speculators_model_type": "eagle3"},
+    "no_output_norm": {"norm_output": False},
+    "two_layers": {"num_hidden_layers": 2, "architectures": ["Eagle3"], "eagle_config": {}},
+    "qwen3": {"architectures": ["Qwen3ForCausalLMEagle3"], "model_type": "qwen3", "head_dim": 8},
+    "wide_target": {"target_hidden_size": 24},
+    "biased": {"attention_bias": True, "mlp_bias": True},
+    "no_first_norm": {"eagle_config": {"use_input_layernorm_in_first_layer": False}},
+    "llama3_rope": {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        }
+    },
+}
+
+
+def head_of(config: Mapping[str, Any]) -> Head:
+    family = "speculators" if "speculators_model_type" in config else "modelopt" if "eagle_config" in config else None
+    kind = Kind(mechanism="eagle3", family=family or "safeailab", seen=("test", True))
+    return read_head(kind, config, {}, "config.json")
+
+
+def module_of(variant: str, seed: int = 0) -> Eagle3Head:
+    head = head_of({**SHAPE, **VARIANTS[variant]})
+    own = variant == "wide_target"
+    with torch.random.fork_rng():
+        module = Eagle3Head(head, TAPS, ToyEnds(V, H), own_embedding=own, own_head=False)
+    randomize(module, seed)
+    return module
+
+
+def drafter_of(module: Eagle3Head, picker: ForcedPicker) -> SerialDrafter:
+    return SerialDrafter(module, picker, TAPS, DrafterInfo(name="eagle3", mechanism="eagle3", options={}))
+
+
+def width_of(variant: str) -> int:
+    return int(VARIANTS[variant].get("target_hidden_size", H))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_live_drafting_is_the_teacher_forced_view_at_every_position(variant: str) -> None:
+    streams = [random_stream(s, V, width_of(variant), TAPS, (3 + 4 * s, 9 + 3 * s)) for s in range(3)]
+    picker = ForcedPicker(V)
+    compared = assert_live_follows_unroll(drafter_of(module_of(variant), picker), picker, streams, lambda s: 1 + s % 5)
+    assert compared > 20
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 999), depths=st.lists(st.integers(0, 6), min_size=1, max_size=4), prompt=st.integers(1, 9))
+def test_any_sequence_of_depths_and_acceptances_agrees(seed: int, depths: list[int], prompt: int) -> None:
+    streams = [random_stream(seed + s, V, H, TAPS, (prompt + s, 12)) for s in range(2)]
+    picker = ForcedPicker(V)
+    drafter = drafter_of(module_of("two_layers", seed), picker)
+    assert_live_follows_unroll(drafter, picker, streams, lambda s: depths[s % len(depths)], seed)
+
+
+def test_the_cache_holds_what_a_fresh_one_would_be_built_from_true_features() -> None:
+    stream = random_stream(1, V, H, TAPS, (4, 10))
+    picker = ForcedPicker(V)
+    module = module_of("two_layers")
+    used, rebuilt = drafter_of(module, picker), drafter_of(module, picker)
+    used.prefill([Request(0, stream.prompt_ids, 99)], [stream.output_ids[0]], gather([stream], [0], [(0, 4)]))
+    for at in (0, 2, 4):
+        picker.script = [[5], [1], [2]]
+        used.propose([stream.output_ids[at]], 3)
+        used.commit([[stream.output_ids[at + 1]]], [stream.output_ids[at + 2]], gather([stream], [0], [(4 + at, 6 + at)]))
+    picker.script = [[0], [0]]
+    used.propose([stream.output_ids[6]], 1)
+    tokens = [*stream.prompt_ids, *stream.output_ids[:6]]
+    rebuilt.prefill([Request(0, tokens, 99)], [stream.output_ids[6]], gather([stream], [0], [(0, 10)]))
+    rebuilt.propose([stream.output_ids[6]], 1)
+    assert used._caches[0].lengths == rebuilt._caches[0].lengths == [10]
+    for layer in range(2):
+        for one, other in zip(used._caches[0].held(layer, 0), rebuilt._caches[0].held(layer, 0), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "heads"
+CASES = sorted(folder.name for folder in GOLDEN.glob("eagle3_*"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
+    """The roll-out from every row, and what is fed back, against the authors' own code."""
+    folder = GOLDEN / case
+    about = json.loads((folder / "golden.json").read_text())
+    golden = load_file(folder / "golden.safetensors")
+    loaded, module = published(folder, golden)
+    features = golden["features"].double()
+    fused = module.fuse({tap: features[:, i] for i, tap in enumerate(module.taps)})
+    rollout = Rollout(module, fused, golden["token_ids"])
+    for k in range(about["depth"]):
+        readable = rollout.step()
+        rows = min(len(rollout.rows_N), golden["logits"].shape[1])
+        torch.testing.assert_close(
+            module.logits(0, readable)[:rows].float(), golden["logits"][k, :rows], rtol=0, atol=about["tolerance"]
+        )
+        torch.testing.assert_close(
+            rollout.hidden_NH[:rows].float(), golden["hidden"][k, :rows], rtol=0, atol=about["tolerance"]
+        )
+    ids = target_ids(loaded, loaded.head.vocab_size or 0)
+    chains = ((), ()) if "chain_rows" not in golden else (golden["chain_rows"].tolist(), golden["chain_tokens"].tolist())
+    for row, chain in zip(*chains, strict=True):
+        assert greedy_chain(module, ids, golden, features, row, len(chain)) == chain
+
+
+def published(folder: Path, golden: Mapping[str, Tensor]) -> tuple[Any, Eagle3Head]:
+    """The golden's head in float64, through the loading path of users."""
+    from codraft.drafters.weights import load_head
+
+    loaded = load_head(str(folder), "eagle3")
+    head = loaded.head
+    table = golden.get("target.embed_tokens", torch.zeros((head.vocab_size or 0, head.geometry.hidden)))
+    ends = ToyEnds(head.vocab_size or 0, head.geometry.hidden)
+    ends.embedding_VH = table.double()
+    if "target.lm_head" in golden:
+        ends.head_VH = golden["target.lm_head"].double()
+    taps = tuple(range(head.num_taps))
+    own = {name: loaded.own(f"{name}.weight") for name in ("embed_tokens", "lm_head")}
+    module = Eagle3Head(head, taps, ends, own_embedding=own["embed_tokens"], own_head=own["lm_head"]).double()
+    module.load_state_dict({name: t for name, t in loaded.tensors.items() if name not in ("d2t", "t2d")}, strict=True)
+    return loaded, module.requires_grad_(False)
+
+
+def greedy_chain(
+    module: Eagle3Head, ids: Tensor | None, golden: Mapping[str, Tensor], features: Tensor, row: int, depth: int
+) -> list[int]:
+    """What the live drafter drafts after this row's anchor."""
+    from codraft.core.spec import Sampling
+    from codraft.drafters.pick import Picker
+
+    tokens = golden["token_ids"].tolist()
+    picker = Picker("greedy", Sampling(), 64, ids)
+    drafter = SerialDrafter(module, picker, module.taps, DrafterInfo(name="e", mechanism="eagle3", options={}))
+    states = {tap: [features[: row + 1, i]] for i, tap in enumerate(module.taps)}
+    drafter.prefill([Request(0, tokens[: row + 1], 99)], [tokens[row + 1]], states)
+    return drafter.propose([tokens[row + 1]], depth).tokens[0]
+
+
+def test_usual_taps_are_those_of_published_heads() -> None:
+    # SafeAILab: inputs of layers 2, L // 2 and L - 3, which are outputs of the layers before.
+    assert usual_taps(32) == (1, 15, 28)
+    assert usual_taps(36) == (1, 17, 32)
