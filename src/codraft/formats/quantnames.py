@@ -18,6 +18,8 @@ SCALE_ENDS = (
     ".biases",
 )  # fmt: skip
 SCALE_NAMES = ("qzeros", "g_idx", "weight_scale_2")
+# Buffers that are rebuilt anyway, and scales of a quantized cache.
+REBUILT = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
 # Scales of activations and of the cache: they say nothing of how weights are stored.
 OTHER_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale")
 
@@ -45,3 +47,8 @@ def is_weight(name: str) -> bool:
 def is_scale(name: str) -> bool:
     """Whether this stands beside a quantized weight: a scale, a zero point, an order or shape of columns."""
     return name.endswith(SCALE_ENDS) or last_part(name) in SCALE_NAMES
+
+
+def is_rebuilt(name: str) -> bool:
+    """Whether a tensor is a buffer that is rebuilt anyway, or a scale of a quantized cache."""
+    return "rotary_emb" in name or name.endswith(REBUILT)

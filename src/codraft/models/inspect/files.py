@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
 from codraft.formats.checkpoint import Checkpoint
-from codraft.models.inspect.likeness import harmless
+from codraft.formats.quantnames import is_rebuilt
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, absent_evidence, listed
 
 NONE = Rule(
@@ -86,7 +86,7 @@ def check_model(model: Model | HeadModel) -> Iterator[Finding]:
         )
     # Mistral's own format, the same weights once more.
     files = [name for name in index.unlisted_files if not name.startswith("consolidated")]
-    names = [*files, *(name for name in index.unlisted_tensors if not harmless(name))]
+    names = [*files, *(name for name in index.unlisted_tensors if not is_rebuilt(name))]
     if names:
         yield UNLISTED.found(
             f"{listed(names)} of the {side}", *(absent_evidence(side, index.file, name) for name in names[:4])

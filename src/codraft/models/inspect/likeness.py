@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codraft.formats.mtp import TOWER, Module, in_namespace
-from codraft.formats.quantnames import EIGHT_BIT_FLOATS, FLOATS, PACKED_ENDS, WEIGHT_NAMES, is_scale
+from codraft.formats.quantnames import EIGHT_BIT_FLOATS, FLOATS, PACKED_ENDS, WEIGHT_NAMES, is_rebuilt, is_scale
 from codraft.formats.safetensors import TensorInfo
 from codraft.models.architecture import Architecture, Attention, Layer
 
@@ -15,8 +15,6 @@ Shape = tuple[int, ...]
 Parts = Mapping[str, Shape | None]
 
 PLACED = re.compile(r"^((?:.*?\.)?(?:layers|h|blocks|layer|block))\.([0-9]{1,6})\.(.+)$")
-# Buffers that are rebuilt anyway, and scales of a quantized cache.
-BUFFERS = (".inv_freq", "attention.bias", "attn.masked_bias", ".k_scale", ".v_scale", ".q_scale", ".prob_scale")
 FEEDFORWARD = re.compile(
     r"(^|\.)(\w*mlp\w*|\w*ffn\w*|feed_?forward\w*|\w*moe\w*|\w*expert\w*|fc\d|w\d|router|gate)(\.|$)"
 )
@@ -46,11 +44,6 @@ class Trunk:
     parts: Mapping[int, Parts]
 
 
-def harmless(name: str) -> bool:
-    """Whether a tensor is a buffer that is rebuilt anyway, or a scale of a quantized cache."""
-    return "rotary_emb" in name or name.endswith(BUFFERS)
-
-
 def read_trunk(tensors: Mapping[str, TensorInfo], num_layers: int) -> Trunk:
     """The layers below `num_layers` under the prefix that most of them have. Numbered experts are left out: they are
     nearly all of a large model's tensors, and their number is compared elsewhere."""
@@ -71,7 +64,7 @@ def parts_of(tensors: Mapping[str, TensorInfo]) -> dict[str, Shape | None]:
     """A layer's parts: weights by their module, quantized or not, biases and single tensors by name."""
     found: dict[str, Shape | None] = {}
     for name, info in tensors.items():
-        if is_scale(name) or harmless(f".{name}"):
+        if is_scale(name) or is_rebuilt(f".{name}"):
             continue
         before, _, last = name.rpartition(".")
         shape = info.shape if plain(info) else None

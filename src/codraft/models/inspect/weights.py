@@ -3,14 +3,22 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from codraft.core.inspection import Finding, Severity
+from codraft.formats.heads.check import compare
 from codraft.formats.heads.head import BORROWING_MECHANISMS
 from codraft.formats.heads.layout import Expected, Shape, expected
 from codraft.formats.heads.read import proven_head_dim
 from codraft.formats.mtp import TOWER, modules, mtp_tensors
-from codraft.formats.quantnames import FLOATS, QUANTIZED, WEIGHT_NAMES, is_packed, is_scale, is_weight, last_part, stem
+from codraft.formats.quantnames import (
+    FLOATS,
+    QUANTIZED,
+    is_packed,
+    is_scale,
+    is_weight,
+    stem,
+)
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.source import HubSource
-from codraft.models.inspect.likeness import Faults, Trunk, both, harmless, model_faults, module_faults, read_trunk
+from codraft.models.inspect.likeness import Faults, Trunk, both, model_faults, module_faults, read_trunk
 from codraft.models.inspect.pair import (
     HeadModel,
     Model,
@@ -204,36 +212,22 @@ def check_undeclared(pair: Pair, model: Model, inside: Collection[str]) -> Itera
 
 def check_layout(drafter: HeadModel, wanted: Sequence[Expected]) -> Iterator[Finding]:
     """Missing, unexpected and misshapen tensors of a head."""
-    by_name = {item.name: item for item in wanted}
-    held = {stem(name) for name in drafter.tensors if last_part(name) in WEIGHT_NAMES}
-    missing = [
-        item.name
-        for item in wanted
-        if item.required
-        and item.name not in drafter.tensors
-        and not (item.name.endswith(".weight") and stem(item.name) in held)
-    ]
+    faults = compare(wanted, drafter.tensors)
     # These have findings of their own, with the reason.
     told = ("d2t", "t2d", *(("lm_head.weight",) if drafter.head.mechanism in BORROWING_MECHANISMS else ()))
-    missing = [as_written(name, drafter) for name in missing if name not in told]
+    missing = [as_written(name, drafter) for name in faults.missing if name not in told]
     if missing:
         yield MISSING.found(
             f"{len(missing)} missing: {listed(missing)}",
             *(absent_evidence("drafter", "*.safetensors", name) for name in missing[:8]),
         )
-    surplus = [
-        info
-        for name, info in drafter.tensors.items()
-        if name not in by_name
-        and not ((is_scale(name) or is_packed(name)) and stem(name) + ".weight" in by_name)
-        and not harmless(name)
-    ]
+    surplus = [drafter.tensors[name] for name in faults.unexpected]
     if surplus:
         yield UNEXPECTED.found(
             f"{len(surplus)} unexpected: {listed([info.name for info in surplus])}",
             *(tensor_evidence("drafter", info) for info in surplus[:8]),
         )
-    yield from check_shapes(drafter, by_name)
+    yield from check_shapes(drafter, {item.name: item for item in wanted})
 
 
 def check_shapes(drafter: HeadModel, by_name: Mapping[str, Expected]) -> Iterator[Finding]:
