@@ -117,7 +117,28 @@ def test_markov_heads_are_read_from_the_top_and_from_nested_keys(name: str, kind
 
     assert markov is not None
     assert (markov.rank, markov.kind, markov.confidence) == (RANK, kind, confidence)
-    assert markov.confidence_with_markov
+    # SpecForge leaves the embedding out where nothing asks for it.
+    assert markov.confidence_with_markov is (name != "dspark_specforge")
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "confidence", "with_markov"),
+    [("dspark_specforge", {"confidence_head_alpha": 1.0}, True, False),
+     ("dspark_specforge", {"confidence_head_alpha": 1.0, "enable_confidence_head": False}, False, False),
+     ("dspark_specforge", {"confidence_head_alpha": 0.5, "confidence_head_with_markov": True}, True, True),
+     ("dspark_modelopt", {"use_confidence_head": False}, False, True)],
+)  # fmt: skip
+def test_a_confidence_head_that_nobody_names_is_as_the_familys_class_takes_it(
+    name: str, keys: dict[str, Any], confidence: bool, with_markov: bool
+) -> None:
+    nested = {key: value for key, value in side(name).config["dflash_config"].items() if "confidence" not in key}
+    markov = changed(name, dflash_config={**nested, **keys}).markov
+    library = changed("dspark_speculators", enable_confidence_head=None, confidence_head_with_markov=None).markov
+
+    assert markov is not None
+    assert (markov.confidence, markov.confidence_with_markov) == (confidence, with_markov)
+    assert library is not None
+    assert (library.confidence, library.confidence_with_markov) == (True, True)
 
 
 def test_the_first_block_size_counts_and_all_are_kept() -> None:

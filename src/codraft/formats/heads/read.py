@@ -48,7 +48,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     given = whole.size("target_hidden_size")
     target_hidden = given or target_width(kind, shapes) or geometry.hidden
     taps = read_taps(kind, whole)
-    markov = read_markov(whole) if kind.mechanism == "dspark" else None
+    markov = read_markov(kind, whole) if kind.mechanism == "dspark" else None
     return Head(
         kind=kind,
         file=file,
@@ -173,22 +173,27 @@ def read_block(fields: Fields) -> Block:
     return Block(sizes=sizes, mask_token_id=fields.size(key, lowest=0) if key else None, mask_key=key, causal=causal)
 
 
-def read_markov(fields: Fields) -> Markov | None:
-    """The Markov and confidence heads, None without a rank."""
-    for prefix in ("", "dflash_config.", "dspark_"):
-        rank = fields.size(f"{prefix}markov_rank", lowest=0)
-        if rank is not None:
-            confidence = fields.switch(f"{prefix}enable_confidence_head")
-            if confidence is None:
-                confidence = fields.switch(f"{prefix}use_confidence_head")
-            with_markov = fields.switch(f"{prefix}confidence_head_with_markov")
-            return Markov(
-                rank=rank,
-                kind=fields.text(f"{prefix}markov_head_type") or "vanilla",
-                confidence=bool(confidence),
-                confidence_with_markov=with_markov is not False,
-            )
-    return None
+def read_markov(kind: Kind, fields: Fields) -> Markov | None:
+    """The Markov and confidence heads, None without a rank. What is absent is as the family's own class takes it."""
+    rank = fields.size(*prefixed("markov_rank"), lowest=0)
+    if rank is None:
+        return None
+    enabled = fields.switch(*prefixed("enable_confidence_head"), *prefixed("use_confidence_head"))
+    if enabled is None:
+        # SpecForge goes by the weight of its loss; the speculators library has it on.
+        enabled = kind.family == "speculators" or bool(fields.get("dflash_config.confidence_head_alpha"))
+    with_markov = fields.switch(*prefixed("confidence_head_with_markov"))
+    return Markov(
+        rank=rank,
+        kind=(fields.text(*prefixed("markov_head_type")) or "vanilla").lower(),
+        confidence=enabled,
+        confidence_with_markov=kind.family != "specforge" if with_markov is None else with_markov,
+    )
+
+
+def prefixed(key: str) -> tuple[str, ...]:
+    """A key of DSpark where families have it: at the top (also SpecForge's exports for SGLang), nested, DeepSeek-V4."""
+    return (key, f"dflash_config.{key}", f"dspark_{key}")
 
 
 def alignment_of(kind: Kind, fields: Fields) -> Alignment:
