@@ -15,6 +15,7 @@ from codraft.core.spec import parse_drafter
 from codraft.decode.drafter import Drafter, Request
 from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
+from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
 from codraft.replay.prompts import load_prompts
 from common import GREEDY, finish, load, spread
@@ -117,7 +118,7 @@ def main() -> int:
     # Edits of given code: the answer repeats the prompt. (Plain "repeat this" prompts do not: this model stops early.)
     edits = [c for c in everything if c.category == "code_edit"][:4]
     repetitive = [codec.prompt_ids(c.opening, c.where) for c in edits]
-    drafter = build(parse_drafter("ngram"), card.vocab_size, card.folder, GREEDY, "auto")
+    drafter = build(parse_drafter("ngram"), Beside(card.folder, card.vocab_size, GREEDY, "auto", lambda: model))
     figures: Figures = {}
     goals: Goals = {}
     if "plain" in parts:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from codraft.core.spec import parse_drafter
+from codraft.drafters.beside import Beside
 from codraft.drafters.external import ExternalDrafter
 from codraft.drafters.registry import build
 from codraft.replay.measure import curve, live, replay
@@ -48,7 +49,7 @@ def main() -> int:
     }
     goals: dict[str, bool] = {}
     for text in ("ngram", "external:demo-noisy"):
-        drafter = build(parse_drafter(text), card.vocab_size, card.folder, GREEDY, "auto")
+        drafter = build(parse_drafter(text), Beside(card.folder, card.vocab_size, GREEDY, "auto", lambda: model))
         name = drafter.info.name
         replay(None, drafter, chosen[:1], GREEDY, card.eos_ids, DEPTHS)
         seconds, floors = [], []

@@ -217,6 +217,17 @@ DRAFTER_SPECS: Mapping[str, type[DrafterSpec]] = {
 }
 
 
+def windowed_models(specs: Sequence[DrafterSpec]) -> list[str]:
+    """Models among them whose own context window bounds a text: a language model's does. A head's only echoes what it
+    was trained with; engines raise it to the target's [vLLM]."""
+    return [spec.path for spec in specs if isinstance(spec, ExternalSpec)]
+
+
+def side_files(specs: Sequence[DrafterSpec]) -> list[str]:
+    """Files beside the models that decide what these draft."""
+    return [spec.timing for spec in specs if isinstance(spec, DsparkSpec) and spec.timing is not None]
+
+
 def options_of(spec: DrafterSpec) -> dict[str, Any]:
     """The spec's options for a record: all but mechanism, name and path."""
     hidden = ("mechanism", "name", "path")
@@ -273,7 +284,8 @@ def parse_drafter(text: str) -> DrafterSpec:
     if path and kind.PATH != "none":
         options["path"] = path
     elif colon:
-        raise SpecError(f"drafter '{text}': {mechanism} takes no model; write {mechanism}[,key=value...]")
+        why = "takes no model" if kind.PATH == "none" else "is given no model after the colon"
+        raise SpecError(f"drafter '{text}': {mechanism} {why}; write {mechanism}[,key=value...]")
     if "name" in options and not re.fullmatch(r"[\w.+-]{1,64}", options["name"]):
         raise SpecError(f"drafter '{text}': name must be 1 to 64 letters, digits or any of . _ + -")
     return load(kind, options, f"drafter '{text}'", strict=False)

@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING
 from codraft.core.spec import Sampling
 
 if TYPE_CHECKING:
-    from codraft.decode.hf.load import Card
     from codraft.decode.hf.model import HFModel
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """`load` gives the target's weights, loading them when first asked: heads that borrow its ends need them."""
+    """`folder` holds the target's files, `vocab_size` are the rows of its output head. `load` gives its weights, which
+    it loads when first asked: heads that borrow its ends need them."""
 
-    card: "Card"
+    folder: Path
+    vocab_size: int
     sampling: Sampling
     dtype: str
     load: "Callable[[], HFModel]"
-
-    @property
-    def folder(self) -> Path:
-        """Where the target's files are."""
-        return self.card.folder
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of its output head."""
-        return self.card.vocab_size

@@ -4,7 +4,7 @@ The first layer's attention reads token embedding and hidden state side by side.
 target, each later step the head's own output instead. The switches in which families differ are `Eagle3Options`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -22,19 +22,23 @@ from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import LoadedHead, fill, load_head, target_ids, weight_bytes
 from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Head
-from codraft.formats.heads.options import Eagle3Options, LayerOptions, eagle3_options, layer_options
+from codraft.formats.heads.options import (
+    Eagle3Options,
+    LayerOptions,
+    eagle3_options,
+    layer_options,
+    layer_windows,
+)
 
 
 class EagleLayer(nn.Module):
     """A decoder layer of Llama or Qwen3 form. A `doubled` one reads the embedding beside the hidden state."""
 
-    def __init__(
-        self, head: Head, options: Eagle3Options, layer: LayerOptions, rotary: Rotary, *, doubled: bool, first: bool
-    ) -> None:
+    def __init__(self, head: Head, options: Eagle3Options, layer: LayerOptions, rotary: Rotary, index: int) -> None:
         super().__init__()
-        g = head.geometry
-        self.doubled, self.norms_residual = doubled, options.norm_before_residual
-        normed = not first or options.first_layer_norm
+        g, doubled = head.geometry, options.doubled[index]
+        self.norms_residual = options.norm_before_residual
+        normed = index > 0 or options.first_layer_norm
         self.input_layernorm = RMSNorm(g.hidden, layer.eps) if normed else None
         self.hidden_norm = RMSNorm(g.hidden, layer.eps) if doubled else None
         self.self_attn = GroupedAttention(
@@ -46,6 +50,7 @@ class EagleLayer(nn.Module):
             rotary,
             bias=layer.attention_bias,
             norm_eps=layer.eps if layer.qk_norm else None,
+            window=layer_windows(head)[index],
         )
         self.post_attention_layernorm = RMSNorm(g.hidden, layer.eps)
         self.mlp = GatedFFN(g.hidden, g.ffn, layer.act, bias=layer.mlp_bias)
@@ -71,12 +76,12 @@ class EagleLayer(nn.Module):
 class Eagle3Head(nn.Module):
     """A serial head of one module. Parameters are called as formats/heads/layout.py calls the tensors.
 
-    `ends` lends embedding and output head where the file has none of its own.
+    `own` names the tensors of the file; `ends` lends embedding and output head where it has none of its own.
     """
 
     num_modules = 1
 
-    def __init__(self, head: Head, taps: tuple[Tap, ...], ends: Ends, *, own_embedding: bool, own_head: bool) -> None:
+    def __init__(self, head: Head, taps: tuple[Tap, ...], ends: Ends, own: Collection[str]) -> None:
         super().__init__()
         g, options, layer = head.geometry, eagle3_options(head), layer_options(head)
         self.taps, self.options, self.layers_per_module = taps, options, g.num_layers
@@ -85,14 +90,12 @@ class Eagle3Head(nn.Module):
         self.fc_norm = nn.ModuleList(RMSNorm(head.target_hidden, layer.eps) for _ in taps) if options.fc_norm else None
         self.input_norm = RMSNorm(fused, layer.eps) if options.norm_before_fc else None
         self.fc = nn.Linear(fused, g.hidden, bias=False)
-        self.layers = nn.ModuleList(
-            EagleLayer(head, options, layer, rotary, doubled=doubled, first=i == 0)
-            for i, doubled in enumerate(options.doubled)
-        )
-        self.norm = RMSNorm(g.hidden, layer.eps) if options.norms_output or options.feedback == "post_norm" else None
+        self.layers = nn.ModuleList(EagleLayer(head, options, layer, rotary, i) for i in range(g.num_layers))
+        used = options.norms_output or options.feedback == "post_norm"
+        self.norm = RMSNorm(g.hidden, layer.eps) if used or "norm.weight" in own else None
         rows = head.draft_vocab_size or head.vocab_size
-        self.embed_tokens = nn.Embedding(head.vocab_size or 0, g.hidden) if own_embedding else None
-        self.lm_head = nn.Linear(g.hidden, rows or 0, bias=False) if own_head else None
+        self.embed_tokens = nn.Embedding(head.vocab_size or 0, g.hidden) if "embed_tokens.weight" in own else None
+        self.lm_head = nn.Linear(g.hidden, rows or 0, bias=False) if "lm_head.weight" in own else None
         # Not a submodule: its weights are the target's.
         self._ends = [ends]
         self._kv_floats = 2 * g.num_layers * g.num_kv_heads * g.head_dim
@@ -138,18 +141,13 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     target = beside.load()
     taps: tuple[Tap, ...] = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
     check(loaded, taps, target.num_layers, target.hidden_size, beside.vocab_size)
-    module = Eagle3Head(
-        loaded.head,
-        taps,
-        target,
-        own_embedding=loaded.own("embed_tokens.weight"),
-        own_head=loaded.own("lm_head.weight"),
-    )
+    module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
     ids = target_ids(loaded, beside.vocab_size)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size, None if ids is None else ids.to(target.device))
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
-    return SerialDrafter(module, picker, taps, info)
+    # A layer may be read twice; it is asked for once.
+    return SerialDrafter(module, picker, tuple(dict.fromkeys(taps)), info)
 
 
 def check(loaded: LoadedHead, taps: tuple[Tap, ...], num_layers: int, hidden: int, vocab_size: int) -> None:

@@ -72,6 +72,8 @@ class SerialDrafter:
         rollout = Rollout(self.head, fused_RH, tokens_T)
         alive_R = torch.arange(len(rollout.rows_N), device=fused_RH.device) >= first
         for k in range(D):
+            if not bool(alive_R.any()):
+                break
             readable_NH = rollout.step()
             rows_N = rollout.rows_N
             asked_N = alive_R[rows_N] & (rows_N + 2 + k < len(tokens_T))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from codraft.core.errors import SpecError
 from codraft.core.provenance import machine_words, provenance
 from codraft.core.schema import HardwareRecord, TimingPoint, TimingRecord
-from codraft.core.spec import DrafterSpec, Sampling, check_positive
+from codraft.core.spec import DrafterSpec, Sampling, check_positive, windowed_models
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.beside import Beside
@@ -41,11 +41,11 @@ class ProfileJob:
 def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
     """Load, time, record; D = 0 is always timed, since it is the measure of all others."""
     card = load_card(job.target)
-    window = shortest_window(card, [path for spec in job.drafters for path in spec.model_paths()])
+    window = shortest_window(card, windowed_models(job.drafters))
     texts = prompt_texts(card, job.prompts)
     with ui.stage(f"load {job.target}"):
         model = load_model(job.target, job.dtype)
-    beside = Beside(card, job.sampling, job.dtype, lambda: model)
+    beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, lambda: model)
     drafters = []
     for spec in job.drafters:
         with ui.stage(f"load drafter {spec.name}"):

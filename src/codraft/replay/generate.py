@@ -10,7 +10,7 @@ from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
 from codraft.core.provenance import provenance
 from codraft.core.schema import Generated, GenerationRecord
-from codraft.core.spec import DrafterSpec, Sampling, check_positive
+from codraft.core.spec import DrafterSpec, Sampling, check_positive, windowed_models
 from codraft.decode.drafter import Drafter, Request
 from codraft.decode.hf.load import (
     check_dtype,
@@ -59,7 +59,7 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
     card = load_card(job.target)
     codec = TextCodec(card.tokenizer, raw=job.raw)
     conversations = first_turns(job.conversations) if codec.raw else job.conversations
-    window = shortest_window(card, job.drafter.model_paths() if job.drafter else ())
+    window = shortest_window(card, windowed_models([job.drafter] if job.drafter else []))
     # Refuse before the work, not in the middle of it; later turns can only be checked once they are reached.
     openings = [(c.where, codec.prompt_ids(c.opening, c.where)) for c in conversations]
     check_prompts(openings, job.room, window, job.skip_long)
@@ -68,7 +68,8 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
     with ui.stage(f"load {job.target}"):
         spec = job.drafter
         load = functools.cache(lambda: load_model(job.target, job.dtype))
-        drafter = build(spec, Beside(card, job.sampling, job.dtype, load)) if spec else None
+        beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, load)
+        drafter = build(spec, beside) if spec else None
         target = load()
     with ui.stage("generate") as progress:
         outputs = generate(target, drafter, codec, conversations, job, window, progress)

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from codraft.core.errors import SpecError
 from codraft.core.provenance import provenance
 from codraft.core.schema import AcceptanceRecord, AcceptanceResult, PromptsInfo
-from codraft.core.spec import DrafterSpec, Sampling, check_positive
+from codraft.core.spec import DrafterSpec, Sampling, check_positive, windowed_models
 from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.model import HFModel
@@ -122,7 +122,7 @@ class Workbench:
     def drafters(self) -> list[Drafter]:
         """Every drafter, in command order."""
         start = time.perf_counter()
-        beside = Beside(self.card, self.sampling, self.job.dtype, lambda: self.target)
+        beside = Beside(self.card.folder, self.card.vocab_size, self.sampling, self.job.dtype, lambda: self.target)
         built = []
         for spec in self.job.drafters:
             with self.ui.stage(f"load drafter {spec.name}"):
@@ -133,7 +133,7 @@ class Workbench:
     @cached_property
     def window(self) -> int | None:
         """The shortest context window of target and drafters."""
-        return shortest_window(self.card, [path for spec in self.job.drafters for path in spec.model_paths()])
+        return shortest_window(self.card, windowed_models(self.job.drafters))
 
     @property
     def tail(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, TimingRecord
-from codraft.core.spec import ExternalSpec
+from codraft.core.spec import DrafterSpec, windowed_models
 from codraft.decode.hf.load import load_card, resolve_folder, shortest_window
 from codraft.replay.prompts import load_prompts
 from codraft.study.run import Study
@@ -48,8 +48,8 @@ def make_plan(study: Study) -> list[PlanRow]:
     rows: list[PlanRow] = []
     streams, tokens = workload(study)
     if not spec.streams:
-        models = [path for d in study.drafter_specs for path in d.model_paths()]
-        written = study.streams_path(inputs, shortest_window(load_card(spec.target), models)).exists()
+        window = shortest_window(load_card(spec.target), windowed_models(study.drafter_specs))
+        written = study.streams_path(inputs, window).exists()
         seconds = tokens / 8 * WIDE_PASS * pass_s
         rows.append(PlanRow(part="streams", what=f"{streams} answers, {tokens} tokens", done=written, seconds=seconds))
     if not brought[0]:
@@ -118,12 +118,11 @@ def workload(study: Study) -> tuple[int, int]:
     return turns, turns * ((spec.max_new_tokens or NEW_TOKENS) + study.depths[-1])
 
 
-def share(drafter: object, study: Study) -> float:
+def share(drafter: DrafterSpec, study: Study) -> float:
     """A drafter's pass against the target's, by the size of its weights."""
-    if not isinstance(drafter, ExternalSpec):
-        return 0.0
-    ratio = weight_bytes(resolve_folder(drafter.path)) / max(1, weight_bytes(study.resolved))
-    return ratio if drafter.layers is None else min(1.0, ratio * 0.5)
+    size = sum(weight_bytes(resolve_folder(path)) for path in drafter.model_paths())
+    ratio = size / max(1, weight_bytes(study.resolved))
+    return ratio if getattr(drafter, "layers", None) is None else min(1.0, ratio * 0.5)
 
 
 def plain_pass_s(study: Study) -> float:

@@ -17,7 +17,15 @@ from codraft.core.files import atomic_write, check_writable, sha256_file, sha256
 from codraft.core.provenance import machine_words
 from codraft.core.record import hash_of
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, DrafterInfo, FrontierRecord, TimingRecord
-from codraft.core.spec import MECHANISMS, Sampling, check_depth, options_of, parse_drafters
+from codraft.core.spec import (
+    MECHANISMS,
+    Sampling,
+    check_depth,
+    options_of,
+    parse_drafters,
+    side_files,
+    windowed_models,
+)
 from codraft.cost.bring import Timing, at_loads, read_acceptance, read_timing
 from codraft.cost.curves import DrafterCurve, curves_of
 from codraft.decode.hf.load import engine_versions, load_card, resolve_folder, resolved_dtype, shortest_window
@@ -127,9 +135,7 @@ class Study:
             check_spec(drafter, self.sampling or Sampling())
         inputs = self.inputs()
         if self.brought_timing is None:
-            window = shortest_window(
-                load_card(self.spec.target), [path for d in self.drafter_specs for path in d.model_paths()]
-            )
+            window = shortest_window(load_card(self.spec.target), windowed_models(self.drafter_specs))
             most = largest_context(window, self.timings.depths, self.spec.rounds)
             if most is not None and max(self.spec.context or [0]) > most:
                 raise SpecError(f"--context {max(self.spec.context or [0])}: at most {most} tokens fit the window")
@@ -219,6 +225,7 @@ class Study:
             "target": [spec.target, fingerprint(self.resolved)],
             "drafters": [asdict(d) for d in self.drafter_specs],
             "models": [fingerprint(resolve_folder(path)) for d in self.drafter_specs for path in d.model_paths()],
+            "files": [sha256_file(Path(path)) for path in side_files(self.drafter_specs)],
             **workload,
             "max_new_tokens": spec.max_new_tokens,
             "depths": self.depths,
