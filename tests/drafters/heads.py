@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from codraft.core.acceptance import StepLog
 from codraft.core.spec import Sampling
 from codraft.decode.drafter import Drafter, Features, Request
 from codraft.decode.loop import decode
@@ -53,9 +53,7 @@ def random_stream(seed: int, vocab_size: int, width: int, taps: Sequence[Tap], l
     prompt, output = lengths
     tokens = [rng.randrange(vocab_size) for _ in range(prompt + output)]
     generator = torch.Generator().manual_seed(seed)
-    features = {
-        tap: torch.randn((len(tokens) - 1, width), generator=generator, dtype=torch.float64) for tap in taps
-    }
+    features = {tap: torch.randn((len(tokens) - 1, width), generator=generator, dtype=torch.float64) for tap in taps}
     return Stream(tokens[:prompt], tokens[prompt:], features)
 
 
@@ -106,7 +104,7 @@ def assert_live_follows_unroll(
     rng = random.Random(seed)
     expected = [unrolled_logits(drafter, picker, stream, 16) for stream in streams]
     alive = list(range(len(streams)))
-    place = {i: 0 for i in alive}
+    place = dict.fromkeys(alive, 0)
     drafter.prefill(
         [Request(i, stream.prompt_ids, len(stream.output_ids)) for i, stream in enumerate(streams)],
         [stream.output_ids[0] for stream in streams],
@@ -147,7 +145,9 @@ def assert_live_follows_unroll(
         step += 1
 
 
-def gather(streams: Sequence[Stream], which: Sequence[int], spans: Sequence[tuple[int, int]]) -> dict[Tap, list[Tensor]]:
+def gather(
+    streams: Sequence[Stream], which: Sequence[int], spans: Sequence[tuple[int, int]]
+) -> dict[Tap, list[Tensor]]:
     """Features of these spans of these streams, a list for each tap."""
     taps = streams[0].features.keys()
     return {
@@ -190,8 +190,8 @@ def assert_replay_is_live(
             assert found == replayed, f"D = {D}, stream {stream.index}"
 
 
-def expected_AL(logs: Sequence[object]) -> float:
-    """AL over step logs of one D."""
-    steps = sum(len(log.anchor_N) for log in logs)  # type: ignore[attr-defined]
-    accepted = sum(int(np.sum(log.accepted_N)) for log in logs)  # type: ignore[attr-defined]
+def pooled_AL(logs: Sequence[StepLog]) -> float:
+    """AL over the step logs of one D."""
+    steps = sum(len(log.anchor_N) for log in logs)
+    accepted = sum(int(log.accepted_N.sum()) for log in logs)
     return 1 + accepted / steps

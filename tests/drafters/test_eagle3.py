@@ -18,11 +18,12 @@ from codraft.drafters.eagle3 import Eagle3Head, usual_taps
 from codraft.drafters.rollout import Rollout
 from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import target_ids
-from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.detect import detect
+from codraft.formats.heads.head import Head
 from codraft.formats.heads.read import read_head
+
 from tests.drafters.heads import (
     ForcedPicker,
-    Stream,
     ToyEnds,
     assert_live_follows_unroll,
     gather,
@@ -54,6 +55,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two_layers": {"num_hidden_layers": 2, "architectures": ["Eagle3"], "eagle_config": {}},
     "qwen3": {"architectures": ["Qwen3ForCausalLMEagle3"], "model_type": "qwen3", "head_dim": 8},
     "wide_target": {"target_hidden_size": 24},
+    "sliding": {
+        "num_hidden_layers": 2,
+        "eagle_config": {},
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 3,
+    },
     "biased": {"attention_bias": True, "mlp_bias": True},
     "no_first_norm": {"eagle_config": {"use_input_layernorm_in_first_layer": False}},
     "llama3_rope": {
@@ -69,16 +76,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def head_of(config: Mapping[str, Any]) -> Head:
-    family = "speculators" if "speculators_model_type" in config else "modelopt" if "eagle_config" in config else None
-    kind = Kind(mechanism="eagle3", family=family or "safeailab", seen=("test", True))
+    kind = detect(config, ())
+    assert kind is not None
     return read_head(kind, config, {}, "config.json")
 
 
 def module_of(variant: str, seed: int = 0) -> Eagle3Head:
     head = head_of({**SHAPE, **VARIANTS[variant]})
-    own = variant == "wide_target"
     with torch.random.fork_rng():
-        module = Eagle3Head(head, TAPS, ToyEnds(V, H), own_embedding=own, own_head=False)
+        module = Eagle3Head(head, TAPS, ToyEnds(V, H), ["embed_tokens.weight"] if variant == "wide_target" else [])
     randomize(module, seed)
     return module
 
@@ -117,7 +123,9 @@ def test_the_cache_holds_what_a_fresh_one_would_be_built_from_true_features() ->
     for at in (0, 2, 4):
         picker.script = [[5], [1], [2]]
         used.propose([stream.output_ids[at]], 3)
-        used.commit([[stream.output_ids[at + 1]]], [stream.output_ids[at + 2]], gather([stream], [0], [(4 + at, 6 + at)]))
+        used.commit(
+            [[stream.output_ids[at + 1]]], [stream.output_ids[at + 2]], gather([stream], [0], [(4 + at, 6 + at)])
+        )
     picker.script = [[0], [0]]
     used.propose([stream.output_ids[6]], 1)
     tokens = [*stream.prompt_ids, *stream.output_ids[:6]]
@@ -130,6 +138,7 @@ def test_the_cache_holds_what_a_fresh_one_would_be_built_from_true_features() ->
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "heads"
+CHAINS = ("chain_rows", "chain_tokens")
 CASES = sorted(folder.name for folder in GOLDEN.glob("eagle3_*"))
 
 
@@ -143,7 +152,8 @@ def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
     features = golden["features"].double()
     fused = module.fuse({tap: features[:, i] for i, tap in enumerate(module.taps)})
     rollout = Rollout(module, fused, golden["token_ids"])
-    for k in range(about["depth"]):
+    # A window moves with the position here, as in every engine's cache; in speculators' training code it does not.
+    for k in range(1 if "masks" in about else about["depth"]):
         readable = rollout.step()
         rows = min(len(rollout.rows_N), golden["logits"].shape[1])
         torch.testing.assert_close(
@@ -153,7 +163,9 @@ def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
             rollout.hidden_NH[:rows].float(), golden["hidden"][k, :rows], rtol=0, atol=about["tolerance"]
         )
     ids = target_ids(loaded, loaded.head.vocab_size or 0)
-    chains = ((), ()) if "chain_rows" not in golden else (golden["chain_rows"].tolist(), golden["chain_tokens"].tolist())
+    chains = (
+        ((), ()) if "chain_rows" not in golden else (golden["chain_rows"].tolist(), golden["chain_tokens"].tolist())
+    )
     for row, chain in zip(*chains, strict=True):
         assert greedy_chain(module, ids, golden, features, row, len(chain)) == chain
 
@@ -170,8 +182,7 @@ def published(folder: Path, golden: Mapping[str, Tensor]) -> tuple[Any, Eagle3He
     if "target.lm_head" in golden:
         ends.head_VH = golden["target.lm_head"].double()
     taps = tuple(range(head.num_taps))
-    own = {name: loaded.own(f"{name}.weight") for name in ("embed_tokens", "lm_head")}
-    module = Eagle3Head(head, taps, ends, own_embedding=own["embed_tokens"], own_head=own["lm_head"]).double()
+    module = Eagle3Head(head, taps, ends, loaded.tensors.keys()).double()
     module.load_state_dict({name: t for name, t in loaded.tensors.items() if name not in ("d2t", "t2d")}, strict=True)
     return loaded, module.requires_grad_(False)
 
