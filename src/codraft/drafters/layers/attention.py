@@ -40,6 +40,7 @@ class GroupedAttention(nn.Module):
         rotary: Rotary,
         *,
         bias: bool = False,
+        output_bias: bool = False,
         norm_eps: float | None = None,
         unit_offset: bool = False,
         window: int | None = None,
@@ -49,7 +50,7 @@ class GroupedAttention(nn.Module):
         self.q_proj = nn.Linear(inputs, heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
-        self.o_proj = nn.Linear(heads * head_dim, hidden, bias=False)
+        self.o_proj = nn.Linear(heads * head_dim, hidden, bias=output_bias)
         self.q_norm = None if norm_eps is None else RMSNorm(head_dim, norm_eps, unit_offset=unit_offset)
         self.k_norm = None if norm_eps is None else RMSNorm(head_dim, norm_eps, unit_offset=unit_offset)
         self.sinks: nn.Parameter | None = None

@@ -50,7 +50,7 @@ class Rotary(nn.Module):
         """Heads [N, h, D], turned."""
         turned = 2 * len(self.inverse)
         wide = torch.float64 if x_NhD.dtype == torch.float64 else torch.float32
-        angles_NF = positions_N.to(wide)[:, None] * self.inverse.to(wide)
+        angles_NF = positions_N.to(wide)[:, None] * self.inverse.to(positions_N.device, wide)
         cos_N1F = (angles_NF.cos() * self.factor).to(x_NhD.dtype)[:, None]
         sin_N1F = (angles_NF.sin() * self.factor).to(x_NhD.dtype)[:, None]
         head, rest = x_NhD[..., :turned], x_NhD[..., turned:]

@@ -1,0 +1,114 @@
+"""DSpark: a DFlash block whose slots are drafted in turn, each by its hidden state and the token before it [DSpark].
+
+The backbone runs once for a block. Then a serial head adds to each slot's logits a bias by the token before
+(`markov.py`), and a confidence head says how likely the draft is to be accepted. Slot j predicts the token after its
+own position, so a block of B slots gives B drafts.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from codraft.core.errors import SpecError
+from codraft.core.record import read_record
+from codraft.core.schema import DrafterInfo, TimingRecord
+from codraft.core.spec import DsparkSpec, options_of
+from codraft.decode.target import Ends
+from codraft.drafters.beside import Beside
+from codraft.drafters.block import BlockDrafter
+from codraft.drafters.dflash import DFlashHead, check, picker_of, prepared
+from codraft.drafters.layers.attention import wide
+from codraft.drafters.markov import ConfidenceHead, VanillaMarkov, markov_head
+from codraft.drafters.schedule import CostTable, Cut, Schedule, Threshold
+from codraft.drafters.weights import LoadedHead, fill, load_head
+from codraft.formats.heads.head import Head
+
+BIASES = ("markov_head.gate_proj.bias", "markov_head.joint_proj.bias")
+
+
+class DSparkHead(DFlashHead):
+    """See `BlockHead`. Without a Markov rank it drafts as DFlash does, in its own alignment."""
+
+    def __init__(self, head: Head, ends: Ends, own: Collection[str] = ()) -> None:
+        super().__init__(head, ends, own)
+        markov, hidden = head.markov, head.geometry.hidden
+        self.markov_head: VanillaMarkov | None = None
+        self.confidence_head: ConfidenceHead | None = None
+        self._confidence_reads_token = False
+        if markov is None:
+            return
+        if markov.rank:
+            V = head.vocab_size or 0
+            bias = any(name in own for name in BIASES)
+            rows = head.draft_vocab_size or V
+            self.markov_head = markov_head(markov.kind, V, rows, markov.rank, hidden, bias=bias, where=head.file)
+        if markov.confidence:
+            self._confidence_reads_token = markov.confidence_with_markov and markov.rank > 0
+            self.confidence_head = ConfidenceHead(hidden + (markov.rank if self._confidence_reads_token else 0))
+
+    def begin(self, hidden_NH: Tensor) -> Tensor:
+        """What the serial head remembers before the first draft."""
+        return super().begin(hidden_NH) if self.markov_head is None else self.markov_head.begin(hidden_NH)
+
+    def correct(
+        self, logits_NV: Tensor, hidden_NH: Tensor, previous_N: Tensor, memory_Ns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits and bias added in float32 at least."""
+        if self.markov_head is None:
+            return logits_NV, memory_Ns
+        bias_NV, memory_Ns = self.markov_head(previous_N, hidden_NH, memory_Ns)
+        dtype = wide(logits_NV.dtype)
+        return logits_NV.to(dtype) + bias_NV.to(dtype), memory_Ns
+
+    def confidence(self, hidden_NH: Tensor, previous_N: Tensor) -> Tensor:
+        """See `BlockHead.confidence`."""
+        if self.confidence_head is None:
+            raise ValueError("this head has no confidence head")
+        read_NC = hidden_NH
+        if self._confidence_reads_token:
+            assert self.markov_head is not None
+            read_NC = torch.cat((hidden_NH, self.markov_head.markov_w1(previous_N)), dim=-1)
+        confidence_N: Tensor = self.confidence_head(read_NC)
+        return confidence_N
+
+
+def build(spec: DsparkSpec, beside: Beside) -> BlockDrafter:
+    """The drafter of a checkpoint, beside its target."""
+    loaded = prepared(load_head(spec.path, "dspark"))
+    target = beside.load()
+    check(loaded, target, beside.vocab_size)
+    check_confidence(spec, loaded)
+    module = DSparkHead(loaded.head, target, loaded.tensors)
+    fill(module, loaded, beside)
+    options, cut = options_of(spec), cut_of(spec)
+    if isinstance(cut, Schedule) and isinstance(cut.cost, CostTable):
+        options["timed_x"] = f"{cut.cost.tokens[0]}..{cut.cost.tokens[-1]}, extrapolated beyond"
+    info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options)
+    return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block, cut=cut)
+
+
+def cut_of(spec: DsparkSpec) -> Cut | None:
+    """What ends a draft early, if anything was asked for; a timing record is read here."""
+    if spec.confidence is not None:
+        return Threshold(spec.confidence)
+    if spec.timing is None:
+        return None
+    record = read_record(Path(spec.timing), TimingRecord)
+    return Schedule(CostTable.from_record(record.points, spec.name))
+
+
+def check_confidence(spec: DsparkSpec, loaded: LoadedHead) -> None:
+    """Refuse a cut by confidences that the head does not give."""
+    markov = loaded.head.markov
+    if (spec.confidence is not None or spec.timing is not None) and not (markov and markov.confidence):
+        option = "confidence" if spec.confidence is not None else "timing"
+        raise SpecError(
+            f"drafter '{spec.name}': {option}= needs a confidence head, and {loaded.id} has none; leave the option out"
+        )
+
+
+def check_spec(spec: DsparkSpec) -> None:
+    """Refuse a timing record that cannot be read, before any work."""
+    cut_of(spec)
