@@ -82,7 +82,7 @@ def train(module: nn.Module, loss: Callable[[int], Tensor], count: int, steps: i
         for _ in range(steps):
             optimizer.zero_grad()
             total = torch.stack([loss(i) for i in range(count)]).mean()
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()
             optimizer.step()
             if float(total) < LEARNT:
                 break

@@ -35,7 +35,15 @@ RULES: Rules = {
         spelling="DFLASH",
         source=STATED,
         model="needed",
-        notes=(Note(text="SGLang's block is 1 + D slots, whatever block was measured"), LIMITED),
+        explained=("draft", "block"),
+        notes=(
+            SAMPLED,
+            Note(
+                text="SGLang's block is 1 + D slots; measured was the block of the checkpoint, cut to D",
+                when={"block": "truncate"},
+            ),
+            LIMITED,
+        ),
     ),
     "dspark": "SGLang's versions disagree whether the block is D or 1 + D tokens, so nothing is written for it",
 }

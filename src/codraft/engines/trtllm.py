@@ -43,7 +43,14 @@ RULES: Rules = {
     "mtp": Rule(
         spelling="MTP", source=STATED, by_load="cutoff", model="optional", explained=("draft",), notes=(SAMPLED,)
     ),
-    "dflash": Rule(spelling="DFlash", source=STATED, by_load="cutoff", model="needed"),
+    "dflash": Rule(
+        spelling="DFlash",
+        source=STATED,
+        by_load="cutoff",
+        model="needed",
+        explained=("draft", "block"),
+        notes=(SAMPLED,),
+    ),
     "dspark": "TensorRT-LLM's branches disagree on the keys of DSpark, so nothing is written for it",
 }
 

@@ -85,13 +85,21 @@ RULES: Rules = {
         source=SEEN,
         by_load="ranges",
         model="needed",
-        notes=(Note(text="vLLM drafts D tokens with a block of 1 + D slots, whatever block was measured"),),
+        options=DRAFT,
+        explained=("block",),
+        notes=(
+            Note(
+                text="vLLM drafts D tokens with a block of 1 + D slots; measured was the checkpoint's block, cut to D",
+                when={"block": "truncate"},
+            ),
+        ),
     ),
     "dspark": Rule(
         spelling="dspark",
         source=STATED + "; 0.32 refuses it on a CPU",
         model="optional",
         options=DRAFT,
+        explained=("block",),
         notes=(Note(text="D should be the checkpoint's block size; other lengths are disputed in vLLM's issues"),),
     ),
 }
