@@ -132,13 +132,23 @@ def test_a_confidence_head_that_nobody_names_is_as_the_familys_class_takes_it(
     name: str, keys: dict[str, Any], confidence: bool, with_markov: bool
 ) -> None:
     nested = {key: value for key, value in side(name).config["dflash_config"].items() if "confidence" not in key}
-    markov = changed(name, dflash_config={**nested, **keys}).markov
+    bare = {key: tensor for key, tensor in side(name).tensors.items() if "confidence" not in key}
+    markov = changed(name, bare, dflash_config={**nested, **keys}).markov
     library = changed("dspark_speculators", enable_confidence_head=None, confidence_head_with_markov=None).markov
 
     assert markov is not None
     assert (markov.confidence, markov.confidence_with_markov) == (confidence, with_markov)
     assert library is not None
     assert (library.confidence, library.confidence_with_markov) == (True, True)
+
+
+@pytest.mark.parametrize(("width", "with_markov"), [(H, False), (H + RANK, True)])
+def test_a_confidence_head_that_nobody_names_is_seen_by_its_width(width: int, *, with_markov: bool) -> None:
+    own: Tensors = {**side("dspark_specforge").tensors, "confidence_head.proj.weight": ("BF16", (1, width))}
+    markov = changed("dspark_specforge", own).markov
+
+    assert markov is not None
+    assert (markov.confidence, markov.confidence_with_markov) == (True, with_markov)
 
 
 def test_the_first_block_size_counts_and_all_are_kept() -> None:

@@ -48,7 +48,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     given = whole.size("target_hidden_size")
     target_hidden = given or target_width(kind, shapes) or geometry.hidden
     taps = read_taps(kind, whole)
-    markov = read_markov(kind, whole) if kind.mechanism == "dspark" else None
+    markov = read_markov(kind, whole, shapes, geometry.hidden) if kind.mechanism == "dspark" else None
     return Head(
         kind=kind,
         file=file,
@@ -173,21 +173,26 @@ def read_block(fields: Fields) -> Block:
     return Block(sizes=sizes, mask_token_id=fields.size(key, lowest=0) if key else None, mask_key=key, causal=causal)
 
 
-def read_markov(kind: Kind, fields: Fields) -> Markov | None:
-    """The Markov and confidence heads, None without a rank. What is absent is as the family's own class takes it."""
+def read_markov(kind: Kind, fields: Fields, shapes: Mapping[str, tuple[int, ...]], hidden: int) -> Markov | None:
+    """The Markov and confidence heads, None without a rank. What the config leaves unsaid is as the tensors show it, or
+    else as the family's own class takes it."""
     rank = fields.size(*prefixed("markov_rank"), lowest=0)
     if rank is None:
         return None
+    proj = shapes.get("confidence_head.proj.weight")
     enabled = fields.switch(*prefixed("enable_confidence_head"), *prefixed("use_confidence_head"))
     if enabled is None:
         # SpecForge goes by the weight of its loss; the speculators library has it on.
-        enabled = kind.family == "speculators" or bool(fields.get("dflash_config.confidence_head_alpha"))
+        unsaid = kind.family == "speculators" or bool(fields.get("dflash_config.confidence_head_alpha"))
+        enabled = proj is not None or unsaid
     with_markov = fields.switch(*prefixed("confidence_head_with_markov"))
+    if with_markov is None:
+        with_markov = kind.family != "specforge" if proj is None else proj[-1:] != (hidden,)
     return Markov(
         rank=rank,
         kind=(fields.text(*prefixed("markov_head_type")) or "vanilla").lower(),
         confidence=enabled,
-        confidence_with_markov=kind.family != "specforge" if with_markov is None else with_markov,
+        confidence_with_markov=with_markov,
     )
 
 
