@@ -2,9 +2,13 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from codraft.core.schema import DrafterInfo
@@ -13,12 +17,15 @@ from codraft.decode.accept import accept_prob, residual
 from codraft.decode.drafter import Request
 from codraft.decode.target import Cache, PassOutput, Tap
 from codraft.drafters.block import BlockDrafter, BlockSight, Site
-from codraft.drafters.dflash import DFlashHead
+from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.dspark import DSparkHead
 from codraft.drafters.pick import Picker
+from codraft.drafters.weights import MAPS, load_head, target_ids
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.heads.read import read_head
+from codraft.replay.measure import acceptance_probability
 from codraft.replay.streams import TokenStream
+from codraft.replay.walk import expect
 
 from tests.drafters.heads import ForcedPicker, Stream, ToyEnds, gather, randomize
 from tests.toy import ToyCache, ToyTarget
@@ -289,3 +296,59 @@ def filled_up(law: Law, target: ToyTarget, history: Sequence[int], length: int) 
 
 
 WARM = Sampling(temperature=1.0)
+
+
+def published(folder: Path, mechanism: str) -> tuple[DFlashHead, Tensor | None]:
+    """A golden's head in float64 through the loading path of users, and what its own ids mean."""
+    loaded = prepared(load_head(str(folder), mechanism))
+    head, golden = loaded.head, load_file(folder / "golden.safetensors")
+    ends = ToyEnds(head.vocab_size or 0, head.geometry.hidden)
+    if "target.embed_tokens" in golden:
+        ends.embedding_VH = golden["target.embed_tokens"].double()
+    if "target.lm_head" in golden:
+        ends.head_VH = golden["target.lm_head"].double()
+    module = (DFlashHead if mechanism == "dflash" else DSparkHead)(head, ends, loaded.tensors.keys()).double()
+    module.load_state_dict({name: t for name, t in loaded.tensors.items() if name not in MAPS}, strict=True)
+    return module.requires_grad_(False), target_ids(loaded, head.vocab_size or 0)
+
+
+def enumerated(
+    drafter: BlockDrafter, target: FeatureToy, prompt: list[int], anchor: int, D: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Law, set[int], list[float]]:
+    """Over all drafts that can be drawn: what one step commits, the lengths of drafts, and P(a of them accepted)."""
+    drafter.prefill([Request(0, prompt, 99)], [anchor], features_of(target, prompt, drafter.taps))
+    law: Law = {}
+    lengths: set[int] = set()
+    accepted = [0.0] * (D + 1)
+    for script, _ in texts(target, [0], D):
+        chances: list[float] = []
+
+        def draw(p_V: torch.Tensor, seed: int, stream: int, position: int, purpose: int) -> int:
+            token = script[position - 1]  # noqa: B023
+            chances.append(float(p_V[token]))  # noqa: B023
+            return token
+
+        monkeypatch.setattr("codraft.drafters.pick.draw", draw)
+        proposal = drafter.propose([anchor], D)
+        drawn = float(np.prod(chances))
+        assert len(chances) == D
+        assert proposal.tokens[0] == list(script[: len(proposal.tokens[0])])
+        lengths.add(len(proposal.tokens[0]))
+        for tokens, mass in outcomes(proposal.tokens[0], proposal.p_draft[0], target, [*prompt, anchor]).items():
+            law[tokens] = law.get(tokens, 0.0) + drawn * mass
+            accepted[len(tokens) - 1] += drawn * mass
+    return law, lengths, accepted
+
+
+def first_step(drafter: BlockDrafter, target: FeatureToy, prompt: list[int], output: list[int], D: int) -> list[float]:
+    """P(a drafts accepted | the stream) in the step from the first anchor, by replay."""
+    features = features_of(target, [*prompt, *output[:-1]], drafter.taps)
+    found = drafter.unroll(prompt, output, features, D)
+    p_target_T = np.array(
+        [float(target.logits([*prompt, *output[:t]]).softmax(-1)[output[t]]) for t in range(1, len(output))]
+    )
+    log = expect(found.drafted_A, acceptance_probability(found, p_target_T), D, 1, None)
+    weights = [0.0] * (D + 1)
+    for a, w in zip(log.accepted_N.tolist(), log.weight_N.tolist(), strict=True):
+        weights[a] += w
+    return weights

@@ -13,8 +13,7 @@ from codraft.decode.loop import decode
 from codraft.drafters.block import BlockDrafter, stream_blocks, visible
 from codraft.drafters.pick import Picker
 from codraft.formats.heads.options import layer_windows
-from codraft.replay.measure import acceptance_probability, replay
-from codraft.replay.walk import expect
+from codraft.replay.measure import replay
 
 from tests.drafters.blocks import (
     DFLASH,
@@ -24,15 +23,14 @@ from tests.drafters.blocks import (
     WARM,
     FeatureToy,
     H,
-    Law,
     V,
     assert_live_is_unrolled,
     drafter_of,
-    features_of,
+    enumerated,
     filled_up,
+    first_step,
     head_of,
     module_of,
-    outcomes,
     slot_by_slot,
     texts,
 )
@@ -283,34 +281,6 @@ def test_unrolled_probabilities_are_those_that_drafts_are_drawn_from(
     assert compared > 12
 
 
-def enumerated(
-    drafter: BlockDrafter, target: FeatureToy, prompt: list[int], anchor: int, D: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Law, set[int], list[float]]:
-    """Over all drafts that can be drawn: what one step commits, the lengths of drafts, and P(a of them accepted)."""
-    drafter.prefill([Request(0, prompt, 99)], [anchor], features_of(target, prompt, drafter.taps))
-    law: Law = {}
-    lengths: set[int] = set()
-    accepted = [0.0] * (D + 1)
-    for script, _ in texts(target, [0], D):
-        chances: list[float] = []
-
-        def draw(p_V: torch.Tensor, seed: int, stream: int, position: int, purpose: int) -> int:
-            token = script[position - 1]  # noqa: B023
-            chances.append(float(p_V[token]))  # noqa: B023
-            return token
-
-        monkeypatch.setattr("codraft.drafters.pick.draw", draw)
-        proposal = drafter.propose([anchor], D)
-        drawn = float(np.prod(chances))
-        assert len(chances) == D
-        assert proposal.tokens[0] == list(script[: len(proposal.tokens[0])])
-        lengths.add(len(proposal.tokens[0]))
-        for tokens, mass in outcomes(proposal.tokens[0], proposal.p_draft[0], target, [*prompt, anchor]).items():
-            law[tokens] = law.get(tokens, 0.0) + drawn * mass
-            accepted[len(tokens) - 1] += drawn * mass
-    return law, lengths, accepted
-
-
 @pytest.mark.parametrize(
     ("mechanism", "variant"), [("dflash", "same_slot"), ("dflash", "next_slot"), ("dspark", "rnn"), ("dspark", "gated")]
 )
@@ -330,20 +300,6 @@ def test_drawn_drafts_commit_by_the_targets_law_and_replay_expects_what_live_doe
             expected[a] += p * mass
     assert np.allclose(accepted, expected, rtol=0, atol=1e-12)
     assert accepted[2] > 0.01
-
-
-def first_step(drafter: BlockDrafter, target: FeatureToy, prompt: list[int], output: list[int], D: int) -> list[float]:
-    """P(a drafts accepted | the stream) in the step from the first anchor, by replay."""
-    features = features_of(target, [*prompt, *output[:-1]], drafter.taps)
-    found = drafter.unroll(prompt, output, features, D)
-    p_target_T = np.array(
-        [float(target.logits([*prompt, *output[:t]]).softmax(-1)[output[t]]) for t in range(1, len(output))]
-    )
-    log = expect(found.drafted_A, acceptance_probability(found, p_target_T), D, 1, None)
-    weights = [0.0] * (D + 1)
-    for a, w in zip(log.accepted_N.tolist(), log.weight_N.tolist(), strict=True):
-        weights[a] += w
-    return weights
 
 
 def test_decoding_with_drawn_drafts_runs_a_batch_to_its_end() -> None:

@@ -58,9 +58,9 @@ class CostTable:
         for point in points:
             by_x.setdefault(point.x, []).append(point.t_verif_s + point.t_sys_s + paid)
         if len(by_x) < 2:
+            found = "1 length" if by_x else "no length"
             raise SpecError(
-                f"the timing record holds passes of {len(by_x)} different lengths, and a schedule needs 2 or more; "
-                "profile several D"
+                f"the timing record holds passes of {found}, and a schedule needs two or more; profile several D"
             )
         tokens = tuple(sorted(by_x))
         return cls(tokens, tuple(median(by_x[x]) for x in tokens))
