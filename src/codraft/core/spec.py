@@ -150,13 +150,18 @@ class Eagle3Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MtpSpec:
-    """Multi-token-prediction modules: of the target's own checkpoint, or of another folder where `path` is given."""
+    """Multi-token-prediction modules: of the target's own checkpoint, or of another folder where `path` is given.
+
+    `feedback` is what a step hands to the next, a module's output before or after its last norm; None: as vLLM 0.32 does
+    it for the family.
+    """
 
     PATH: ClassVar[Path] = "optional"
     path: str | None = None
     mechanism: Literal["mtp"] = "mtp"
     name: str = "mtp"
     draft: Draft = "greedy"
+    feedback: Literal["pre_norm", "post_norm"] | None = None
 
     def model_paths(self) -> tuple[str, ...]:
         """Models to be loaded beside the target."""

@@ -1,0 +1,290 @@
+"""Multi-token prediction: modules that a target was trained with, one token each [DeepSeekV3].
+
+A module joins the embedding of a token with the hidden state of the token before it, and runs one decoder layer of the
+target's own kind. Step k is module k mod n, so a single one is used again on its own output. What families do
+differently is a row of `Dialect`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from codraft.core.errors import SpecError
+from codraft.core.schema import DrafterInfo
+from codraft.core.spec import MtpSpec, options_of
+from codraft.decode.hf.load import resolve_folder
+from codraft.decode.hf.rope import frequencies
+from codraft.decode.target import Ends, Tap
+from codraft.drafters.beside import Beside
+from codraft.drafters.layers.attention import GroupedAttention, Sight
+from codraft.drafters.layers.experts import Routing, SparseFFN
+from codraft.drafters.layers.gated import GatedAttention
+from codraft.drafters.layers.latent import LatentAttention
+from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
+from codraft.drafters.pick import Picker
+from codraft.drafters.serial import SerialDrafter
+from codraft.drafters.weights import read_tensors, weight_bytes
+from codraft.formats.checkpoint import open_checkpoint
+from codraft.formats.heads.mtp_layout import BLOCK_SCALE, MtpLayout, read_layout
+from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
+
+# Kept in float32 at least, as engines keep it: it decides between experts that score nearly the same.
+PRECISE = "e_score_correction_bias"
+JOINT = ("embed_norm", "hidden_norm", "proj", "final_norm")
+
+
+class Block(nn.Module):
+    """One decoder layer: attention and feed-forward, each behind a norm and beside a residual."""
+
+    def __init__(self, options: MtpOptions, rotary: Rotary, *, sparse: bool) -> None:
+        super().__init__()
+        H, eps, offset = options.hidden, options.eps, options.dialect.unit_offset
+        self.input_layernorm = RMSNorm(H, eps, unit_offset=offset)
+        self.self_attn = attention(options, rotary)
+        self.post_attention_layernorm = RMSNorm(H, eps, unit_offset=offset)
+        self.mlp = feed_forward(options, sparse=sparse)
+
+    def forward(self, x_NH: Tensor, positions_N: Tensor, sight: Sight) -> Tensor:
+        """[N, H] to the same."""
+        x_NH = x_NH + self.self_attn(self.input_layernorm(x_NH), positions_N, sight)
+        out_NH: Tensor = x_NH + self.mlp(self.post_attention_layernorm(x_NH))
+        return out_NH
+
+
+def attention(options: MtpOptions, rotary: Rotary) -> nn.Module:
+    """The attention of a family's layer."""
+    shape, H = options.attention, options.hidden
+    if isinstance(shape, LatentShape):
+        return LatentAttention(
+            H,
+            shape.heads,
+            rotary,
+            q_rank=shape.q_rank,
+            kv_rank=shape.kv_rank,
+            plain=shape.plain,
+            rotated=shape.rotated,
+            value=shape.value,
+            eps=LATENT_EPS,
+            scale=shape.scale,
+            bias=shape.bias,
+        )
+    kind = GatedAttention if shape.gated else GroupedAttention
+    return kind(
+        H,
+        H,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        rotary,
+        bias=shape.bias,
+        output_bias=shape.output_bias,
+        norm_eps=options.eps if shape.qk_norm else None,
+        unit_offset=options.dialect.unit_offset,
+    )
+
+
+def feed_forward(options: MtpOptions, *, sparse: bool) -> nn.Module:
+    """Dense, or a mixture of experts."""
+    shape = options.experts
+    if not sparse or shape is None:
+        return GatedFFN(options.hidden, options.ffn, options.act)
+    routing = Routing(
+        scores=shape.scores,
+        top_k=shape.top_k,
+        groups=shape.groups,
+        top_groups=shape.top_groups,
+        scale=shape.scale,
+        normed=shape.normed,
+    )
+    return SparseFFN(options.hidden, shape.count, shape.width, shape.shared_width, options.act, routing)
+
+
+class Joint(nn.Module):
+    """What a module has beside its layer: norms of both inputs, the projection that joins them, the norm at the end."""
+
+    def __init__(self, options: MtpOptions) -> None:
+        super().__init__()
+        H, eps, offset = options.hidden, options.eps, options.dialect.unit_offset
+        self.embed_norm = RMSNorm(H, eps, unit_offset=offset)
+        self.hidden_norm = RMSNorm(H, eps, unit_offset=offset)
+        self.proj = nn.Linear(2 * H, H, bias=False)
+        self.final_norm = RMSNorm(H, eps, unit_offset=offset)
+        self.hidden_first = options.dialect.hidden_first
+
+    def forward(self, embedding_NH: Tensor, hidden_NH: Tensor) -> Tensor:
+        """[N, H]."""
+        pair = (self.embed_norm(embedding_NH), self.hidden_norm(hidden_NH))
+        joined_NH: Tensor = self.proj(torch.cat(pair[::-1] if self.hidden_first else pair, dim=-1))
+        return joined_NH
+
+
+class MtpHead(nn.Module):
+    """All modules of a checkpoint as a serial head. `ends` lends embedding and output head where the file has no copy.
+
+    Modules whose projection is one and the same (Qwen) share the joint.
+    """
+
+    layers_per_module = 1
+
+    def __init__(self, layout: MtpLayout, rotary: Rotary, tap: Tap, ends: Ends, *, embedding_rows: int = 0) -> None:
+        super().__init__()
+        options = layout.options
+        self.options, self.tap = options, tap
+        self.num_modules = len(layout.modules)
+        joints: dict[str, Joint] = {}
+        for module in layout.modules:
+            joints.setdefault(module["proj.weight"], Joint(options))
+        self.joints = nn.ModuleList(joints[module["proj.weight"]] for module in layout.modules)
+        self.blocks = nn.ModuleList(Block(options, rotary, sparse=sparse) for sparse in layout.sparse)
+        self.embed_tokens = nn.Embedding(embedding_rows, options.hidden) if embedding_rows else None
+        # Copies of the target's output head, or heads of a module's own, [V, H]; set when they are loaded.
+        self.heads = nn.ParameterDict()
+        # Not a submodule: its weights are the target's.
+        self._ends = [ends]
+
+    def device_bytes(self, rows: int) -> int:
+        """See `SerialHead.device_bytes`."""
+        floats = kv_floats(self.options.attention) * self.num_modules
+        return weight_bytes(self) + rows * floats * next(self.joints.parameters()).element_size()
+
+    def fuse(self, features: Mapping[Tap, Tensor]) -> Tensor:
+        """[N, H]: the target's last hidden states as they are."""
+        return features[self.tap]
+
+    def run(
+        self, module: int, hidden_NH: Tensor, tokens_N: Tensor, positions_N: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        """See `SerialHead.run`. Row t stands at position t + module the first time that a module is run."""
+        embedding_NH = self._ends[0].embed(tokens_N) if self.embed_tokens is None else self.embed_tokens(tokens_N)
+        if self.options.dialect.blank_first:
+            embedding_NH = embedding_NH.masked_fill((positions_N == module)[:, None], 0)
+        joint, block = self.joints[module], self.blocks[module]
+        assert isinstance(joint, Joint)
+        out_NH = block(joint(embedding_NH, hidden_NH), positions_N, sight)
+        normed_NH = joint.final_norm(out_NH)
+        return (normed_NH if self.options.dialect.feedback == "post_norm" else out_NH), normed_NH
+
+    def logits(self, module: int, readable_NH: Tensor) -> Tensor:
+        """[N, V] over the target's vocabulary."""
+        if str(module) in self.heads:
+            return nn.functional.linear(readable_NH, self.heads[str(module)])
+        return self._ends[0].read_out(readable_NH)
+
+
+def kv_floats(shape: GroupedShape | LatentShape) -> int:
+    """Numbers that one layer keeps for one row."""
+    if isinstance(shape, LatentShape):
+        return 2 * shape.kv_rank + shape.rotated
+    return 2 * shape.kv_heads * shape.head_dim
+
+
+def rotary_of(options: MtpOptions) -> Rotary:
+    """Positions as the config scales them."""
+    shape = options.attention
+    interleaved = isinstance(shape, LatentShape) and shape.interleaved
+    return Rotary(*frequencies(options.text, shape.rotated, options.file), interleaved=interleaved)
+
+
+def assemble(layout: MtpLayout, stored: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Parameters of an `MtpHead` by name. Blocks of FP8 become numbers again; numbered experts become one tensor."""
+    state: dict[str, Tensor] = {}
+    plain: dict[str, Tensor] = {}
+    for name in layout.stored():
+        if not name.endswith(BLOCK_SCALE):
+            scale = stored.get(f"{name}{BLOCK_SCALE}")
+            whole = stored[name] if scale is None or layout.block is None else expand(stored[name], scale, layout.block)
+            plain[name] = whole.to(torch.promote_types(dtype, torch.float32) if name.endswith(PRECISE) else dtype)
+    for i, module in enumerate(layout.modules):
+        parts = {part: plain[name] for part, name in module.items() if name in plain}
+        if layout.sparse[i] and not layout.fused[i]:
+            parts = with_fused_experts(parts)
+        for part, tensor in parts.items():
+            if part == "head":
+                state[f"heads.{i}"] = tensor
+            elif part.partition(".")[0] in JOINT:
+                state[f"joints.{i}.{part}"] = tensor
+            else:
+                state[f"blocks.{i}.{part}"] = tensor
+    if layout.embed is not None:
+        state["embed_tokens.weight"] = plain[layout.embed]
+    return state
+
+
+def expand(weight: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
+    """A matrix stored in FP8 with one scale for each block of it (DeepSeek), in float32."""
+    rows, columns = weight.shape[-2:]
+    spread = scale.float().repeat_interleave(block[0], dim=-2).repeat_interleave(block[1], dim=-1)
+    return weight.float() * spread[..., :rows, :columns]
+
+
+def with_fused_experts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices of numbered experts stacked into those that `Experts` has."""
+    before = "mlp.experts."
+    count = 1 + max(int(part.removeprefix(before).partition(".")[0]) for part in parts if part.startswith(before))
+    rest = {part: tensor for part, tensor in parts.items() if not part.startswith(before)}
+
+    def stacked(*kinds: str) -> Tensor:
+        one = (torch.cat([parts[f"{before}{e}.{kind}.weight"] for kind in kinds]) for e in range(count))
+        return torch.stack(list(one))
+
+    rest[f"{before}gate_up_proj"] = stacked("gate_proj", "up_proj")
+    rest[f"{before}down_proj"] = stacked("down_proj")
+    return rest
+
+
+def make_head(
+    layout: MtpLayout, stored: Mapping[str, Tensor], tap: Tap, ends: Ends, dtype: torch.dtype, device: Any
+) -> MtpHead:
+    """The modules with their weights, ready to run."""
+    state = assemble(layout, stored, dtype)
+    rotary = rotary_of(layout.options)
+    with torch.device("meta"):
+        rows = state["embed_tokens.weight"].shape[0] if layout.embed is not None else 0
+        head = MtpHead(layout, rotary, tap, ends, embedding_rows=rows)
+        for name in state:
+            if name.startswith("heads."):
+                head.heads[name.removeprefix("heads.")] = nn.Parameter(torch.empty_like(state[name]))
+    head.load_state_dict(state, strict=True, assign=True)
+    rotary.to(device)
+    return head.to(device).eval().requires_grad_(False)
+
+
+def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
+    """The drafter of a target's own modules, or of those in another folder."""
+    folder = beside.folder if spec.path is None else resolve_folder(spec.path)
+    where = f"target {folder}" if spec.path is None else f"drafter {spec.path}"
+    checkpoint = open_checkpoint(str(folder))
+    layout = read_layout(checkpoint, where)
+    if spec.feedback is not None:
+        layout = layout.with_feedback(spec.feedback)
+    target = beside.load()
+    check(layout, where, target.hidden_size, beside.vocab_size)
+    tap: Tap = "final" if layout.options.dialect.reads == "final" else target.num_layers - 1
+    stored = read_tensors(folder, checkpoint, with_scales(layout, checkpoint.tensors))
+    head = make_head(layout, stored, tap, target, getattr(torch, target.dtype), target.device)
+    picker = Picker(spec.draft, beside.sampling, beside.vocab_size)
+    info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
+    return SerialDrafter(head, picker, (tap,), info)
+
+
+def with_scales(layout: MtpLayout, held: Iterable[str]) -> list[str]:
+    """The tensors to be read: those of the modules, with the scales beside them."""
+    names, held = layout.stored(), set(held)
+    return [*names, *(scale for name in names if (scale := f"{name}{BLOCK_SCALE}") in held and scale not in names)]
+
+
+def check(layout: MtpLayout, where: str, hidden: int, vocab_size: int) -> None:
+    """Refuse modules of another target."""
+    options = layout.options
+    if options.hidden != hidden:
+        raise SpecError(
+            f"{where}: hidden_size is {options.hidden} beside its MTP modules, and the target's is {hidden}; they are "
+            "of another target"
+        )
+    if options.vocab_size != vocab_size:
+        raise SpecError(
+            f"{where}: vocab_size is {options.vocab_size} beside its MTP modules, and the target's is {vocab_size}; "
+            "they are of another target"
+        )

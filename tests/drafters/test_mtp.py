@@ -1,0 +1,404 @@
+"""MTP modules: their layers against transformers' own, published code's numbers, live drafting against the
+teacher-forced view, and losslessness with modules that accept much."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional
+
+from codraft.core.schema import DrafterInfo
+from codraft.core.spec import Sampling
+from codraft.decode.drafter import Request
+from codraft.decode.hf.model import HFModel
+from codraft.decode.loop import decode
+from codraft.decode.target import Cache, PassOutput, Tap
+from codraft.drafters.mtp import MtpHead, make_head
+from codraft.drafters.pick import Picker
+from codraft.drafters.rollout import Building, Rollout
+from codraft.drafters.serial import SerialDrafter
+from codraft.formats.heads.mtp_layout import MtpLayout, read_layout
+from codraft.replay.measure import replay
+from codraft.replay.streams import TokenStream
+
+from tests.drafters.heads import (
+    ForcedPicker,
+    ToyEnds,
+    assert_live_follows_unroll,
+    assert_replay_is_live,
+    gather,
+    pooled_AL,
+    random_stream,
+    randomize,
+    streams_of,
+)
+from tests.drafters.mtps import FAMILIES, SHAPE, H, Made, V, checkpoint_of, in_float64, made, without_blank
+from tests.toy import ToyCache, ToyTarget
+
+ENDS = ToyEnds(V, H)
+INFO = DrafterInfo(name="mtp", mechanism="mtp", options={})
+GOLDEN = Path(__file__).parents[1] / "golden" / "heads"
+CASES = sorted(folder.name for folder in GOLDEN.glob("mtp_*"))
+
+
+def drafter_of(head: MtpHead, picker: Picker) -> SerialDrafter:
+    return SerialDrafter(head, picker, (head.tap,), INFO)
+
+
+def hf_layer(one: Made, index: int, x_NH: Tensor, start: int = 0) -> Tensor:
+    """A causal pass of transformers' own layer over rows at positions `start`..."""
+    family = one.family
+    positions = torch.arange(start, start + len(x_NH))[None]
+    kind = "TextRotaryEmbedding" if family.text else "RotaryEmbedding"
+    # Its frequencies stay float32, as ours do.
+    rotary = family.part(kind)(family.hf_config())
+    with in_float64(family):
+        turned = rotary(x_NH[None], positions)
+        out = one.layers[index](x_NH[None], attention_mask=None, position_ids=positions, position_embeddings=turned)
+    return out[0] if out.dim() == 3 else out
+
+
+def numbers(rows: int, seed: int = 1) -> Tensor:
+    return torch.randn((rows, H), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def normed(x_NH: Tensor, weight_H: Tensor, eps: float = 1e-3) -> Tensor:
+    return x_NH * torch.rsqrt(x_NH.square().mean(-1, keepdim=True) + eps) * weight_H
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_block_is_transformers_own_layer(name: str) -> None:
+    one = made(name, seed=3)
+    x_NH = numbers(11)
+    found = one.head(ENDS).blocks[0](x_NH, torch.arange(11), Building())
+    torch.testing.assert_close(found, hf_layer(one, 0, x_NH), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_stream_is_run_as_its_family_defines_it(name: str) -> None:
+    """Joint, layer, last norm and what is handed on, for two modules: written out with transformers' layers."""
+    one = made(name, modules=2, seed=4)
+    head, style = one.head(ENDS), one.family.style
+    stream = random_stream(5, V, H, (head.tap,), (4, 8))
+    tokens = torch.tensor([*stream.prompt_ids, *stream.output_ids])
+    rollout = Rollout(head, head.fuse(stream.features), tokens)
+    offset = 1.0 if "Qwen3" in one.family.prefix and name != "speculators" else 0.0
+    hidden = stream.features[head.tap]
+    for k in range(2):
+        rows = len(tokens) - 1 - k
+        weights = {part: w + offset if w.dim() == 1 else w for part, w in one.joints[k].items()}
+        embedding = ENDS.embed(tokens[1 + k :])
+        if style in ("deepseek", "mimo"):
+            embedding = torch.cat([torch.zeros_like(embedding[:1]), embedding[1:]])
+        pair = [normed(embedding, weights["embed"]), normed(hidden[:rows], weights["hidden"])]
+        joined = torch.cat(pair[::-1] if style == "mimo" else pair, -1) @ weights["proj"].T
+        out = hf_layer(one, k, joined, start=k)
+        readable = normed(out, weights["final"])
+        torch.testing.assert_close(rollout.step(), readable, rtol=1e-8, atol=1e-8)
+        # GLM is the one whose engines differ: vLLM hands on what the norm has not seen.
+        hidden = out if name.startswith("glm") else readable
+        torch.testing.assert_close(rollout.hidden_NH, hidden, rtol=1e-8, atol=1e-8)
+    assert head.tap == (1 if style == "mimo" else "final")
+
+
+def published(case: str) -> tuple[dict[str, Any], Mapping[str, Tensor], MtpLayout, Mapping[str, Tensor], ToyEnds]:
+    """A golden: what is said of it, its numbers, its modules through our reader, and the target's ends."""
+    about = json.loads((GOLDEN / case / "golden.json").read_text())
+    golden, stored = load_file(GOLDEN / case / "golden.safetensors"), load_file(GOLDEN / case / "model.safetensors")
+    config = json.loads((GOLDEN / case / "config.json").read_text())
+    layout = without_blank(read_layout(checkpoint_of(config, stored), case))
+    ends = ToyEnds(V, H)
+    ends.embedding_VH = golden.get("target.embed_tokens", stored.get("model.embed_tokens.weight")).double()
+    ends.head_VH = golden.get("target.lm_head", stored.get("lm_head.weight")).double()
+    return about, golden, layout, stored, ends
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
+    """Several modules in turn, one re-used on its own output, and greedy chains, through the reader of files."""
+    about, golden, layout, stored, ends = published(case)
+    one_module = replace(layout, modules=layout.modules[:1], sparse=layout.sparse[:1], fused=layout.fused[:1])
+    runs = {"module_logits": layout, "logits": layout, "reuse_logits": one_module}
+    runs = {key: run.with_feedback("post_norm") for key, run in runs.items() if key in golden}
+    runs |= {key: one_module.with_feedback("pre_norm") for key in ("reuse_logits_unnormed",) if key in golden}
+    assert runs
+    for key, run in runs.items():
+        head = make_head(run, stored, "final", ends, torch.float64, "cpu")
+        rollout = Rollout(head, golden["features"].double(), golden["token_ids"])
+        for k, expected in enumerate(golden[key]):
+            logits = head.logits(k % head.num_modules, rollout.step())[: len(expected)]
+            torch.testing.assert_close(logits.float(), expected, rtol=0, atol=about["tolerance"])
+    head = make_head(layout.with_feedback("post_norm"), stored, "final", ends, torch.float64, "cpu")
+    tokens, features = golden["token_ids"].tolist(), golden["features"].double()
+    for row, chain in zip(golden["chain_rows"].tolist(), golden["chain_tokens"].tolist(), strict=True):
+        drafter = drafter_of(head, Picker("greedy", Sampling(), len(ends.head_VH)))
+        drafter.prefill([Request(0, tokens[: row + 1], 99)], [tokens[row + 1]], {"final": [features[: row + 1]]})
+        assert drafter.propose([tokens[row + 1]], len(chain)).tokens[0] == chain
+
+
+@pytest.mark.parametrize("modules", [1, 2, 3])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_live_drafting_is_the_teacher_forced_view_at_every_position(name: str, modules: int) -> None:
+    head = made(name, modules, seed=modules).head(ENDS)
+    streams = [random_stream(s, V, H, (head.tap,), (1 + 4 * s, 9 + 3 * s)) for s in range(3)]
+    picker = ForcedPicker(V)
+    compared = assert_live_follows_unroll(
+        drafter_of(head, picker), picker, streams, lambda step: (2 * modules + 2 - 3 * step) % (2 * modules + 3)
+    )
+    assert compared > 20
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 999),
+    modules=st.integers(1, 4),
+    depths=st.lists(st.integers(0, 10), min_size=1, max_size=4),
+    prompt=st.integers(1, 9),
+)
+def test_any_sequence_of_depths_and_acceptances_agrees(seed: int, modules: int, depths: list[int], prompt: int) -> None:
+    head = made("mimo", modules, seed % 7).head(ENDS)
+    streams = [random_stream(seed + s, V, H, (head.tap,), (prompt + s, 14)) for s in range(2)]
+    picker = ForcedPicker(V)
+    assert_live_follows_unroll(drafter_of(head, picker), picker, streams, lambda step: depths[step % len(depths)], seed)
+
+
+@pytest.mark.parametrize("modules", [1, 2, 3])
+@pytest.mark.parametrize("name", ["deepseek", "qwen3_5_moe"])
+def test_the_cache_holds_what_a_fresh_one_would_be_built_from_true_features(name: str, modules: int) -> None:
+    head = made(name, modules).head(ENDS)
+    stream = random_stream(1, V, H, (head.tap,), (4, 12))
+    picker = ForcedPicker(V)
+    used, rebuilt = drafter_of(head, picker), drafter_of(head, picker)
+    used.prefill([Request(0, stream.prompt_ids, 99)], [stream.output_ids[0]], gather([stream], [0], [(0, 4)]))
+    for at in (0, 2, 4):
+        picker.script = [[5], [1], [2], [7], [3]]
+        used.propose([stream.output_ids[at]], 5)
+        used.commit(
+            [[stream.output_ids[at + 1]]], [stream.output_ids[at + 2]], gather([stream], [0], [(4 + at, 6 + at)])
+        )
+    tokens = [*stream.prompt_ids, *stream.output_ids[:6]]
+    rebuilt.prefill([Request(0, tokens, 99)], [stream.output_ids[6]], gather([stream], [0], [(0, 10)]))
+    for drafter in (used, rebuilt):
+        picker.script = [[0]] * modules
+        drafter.propose([stream.output_ids[6]], modules)
+    for m in range(modules):
+        assert used._caches[m].lengths == rebuilt._caches[m].lengths == [10 - m]
+        for one, other in zip(used._caches[m].held(0, 0), rebuilt._caches[m].held(0, 0), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Modules that know eight streams of a tiny target by heart, to depth D."""
+
+    target: HFModel
+    drafter: SerialDrafter
+    streams: list[TokenStream]
+    D: int
+
+
+def tiny_target() -> HFModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE, head_dim=4)).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 2:
+                weight.mul_(12)
+    return HFModel(model.requires_grad_(False), "tiny")
+
+
+@cache
+def trained(name: str, modules: int, D: int) -> Trained:
+    """Adam on the roll-out that replay reads, until every draft of every anchor hits."""
+    target = tiny_target()
+    prompts = [[3 + (7 * i + j) % (V - 3) for j in range(2 + i % 3)] for i in range(8)]
+    streams = streams_of(target, prompts, Sampling(), 10, 5)
+    head = made(name, modules).head(target)
+    randomize(head, 1, 0.25)
+    head.requires_grad_(True)
+    data = []
+    for stream in streams:
+        tokens = [*stream.prompt_ids, *stream.output_ids]
+        out = target.forward([tokens[:-1]], target.new_cache(1, 99), num_logits=1, taps=(head.tap,))
+        data.append((torch.tensor(tokens), out.features[head.tap][0].clone(), len(stream.prompt_ids) - 1))
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.03)
+    for _ in range(150):
+        loss, missed = torch.zeros((), dtype=torch.float64), 0
+        for tokens_T, features_TH, first in data:
+            rollout = Rollout(head, features_TH, tokens_T)
+            for k in range(D):
+                readable_NH = rollout.step()
+                kept_N = (rollout.rows_N >= first) & (rollout.rows_N + 2 + k < len(tokens_T))
+                logits_NV = head.logits(k % modules, readable_NH[kept_N])
+                wanted_N = tokens_T[rollout.rows_N[kept_N] + 2 + k]
+                loss = loss + functional.cross_entropy(logits_NV, wanted_N)
+                missed += int((logits_NV.argmax(-1) != wanted_N).sum())
+        if not missed:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    head.requires_grad_(False)
+    return Trained(target, drafter_of(head, Picker("greedy", Sampling(), V)), streams, D)
+
+
+# One module on its own output; two, the first of which comes round again.
+LEARNERS = [("qwen3_5", 1, 3), ("mimo", 2, 3)]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_modules_overfitted_on_eight_streams_accept_every_draft(learner: tuple[str, int, int]) -> None:
+    one = trained(*learner)
+    logs = replay(one.target, one.drafter, one.streams, Sampling(), one.target.eos_ids, range(1, one.D + 1))
+    for D in range(1, one.D + 1):
+        assert pooled_AL(logs.by_depth[D]) == D + 1
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_text_is_plain_decodings_and_steps_are_replays(learner: tuple[str, int, int]) -> None:
+    """Also where drafts go wrong: beyond the depth that was learnt, and on other texts."""
+    one = trained(*learner)
+    other = streams_of(one.target, [[5, 9], [7, 7, 7], [4]], Sampling(), 10, 8)
+    for B in (1, 3, 8):
+        assert_replay_is_live(one.target, one.drafter, one.streams[:B], Sampling(), (1, 2, one.D, 2 * one.D + 1))
+    assert_replay_is_live(one.target, one.drafter, other, Sampling(), (1, 3, 6))
+
+
+@pytest.mark.parametrize("name", ["deepseek", "qwen3_next", "glm"])
+def test_random_modules_of_a_mixture_change_no_text(name: str) -> None:
+    target = tiny_target()
+    head = made(name, 2).head(target)
+    streams = streams_of(target, [[5, 9], [7, 7, 7], [4]], Sampling(), 8, 6)
+    assert_replay_is_live(target, drafter_of(head, Picker("greedy", Sampling(), V)), streams, Sampling(), (1, 3, 5))
+
+
+def test_one_seed_gives_one_text_with_greedy_drafts() -> None:
+    one = trained(*LEARNERS[0])
+    warm = Sampling(temperature=0.7, seed=3)
+    streams = streams_of(one.target, [stream.prompt_ids for stream in one.streams], warm, 10, 5)
+    drafter = drafter_of(one.drafter.head, Picker("greedy", warm, V))  # type: ignore[arg-type]
+    assert_replay_is_live(one.target, drafter, streams, warm, (1, 3))
+
+
+@pytest.mark.parametrize("modules", [1, 2])
+def test_probabilities_of_a_replay_are_those_that_drafts_are_drawn_from(modules: int) -> None:
+    warm = Sampling(temperature=0.8, top_k=9, seed=4)
+    head = made("speculators", modules).head(ENDS)
+    stream = random_stream(3, V, H, (head.tap,), (3, 9))
+    drafter = drafter_of(head, Picker("sample", warm, V))
+    unrolled = drafter.unroll(stream.prompt_ids, stream.output_ids, stream.whole(), 4)
+    assert drafter.draft_kind == "dense"
+    drafter.prefill([Request(0, stream.prompt_ids, 9)], [stream.output_ids[0]], gather([stream], [0], [(0, 3)]))
+    for p in range(8):
+        proposal = drafter.propose([stream.output_ids[p]], 4)
+        p_draft_KV = proposal.p_draft[0]
+        assert p_draft_KV is not None
+        torch.testing.assert_close(p_draft_KV.sum(-1), torch.ones(4, dtype=torch.float64))
+        assert all(float(p_V[token]) > 0 for p_V, token in zip(p_draft_KV, proposal.tokens[0], strict=True))
+        assert abs(float(p_draft_KV[0, stream.output_ids[p + 1]]) - unrolled.hit_AD[p, 0]) < 1e-12
+        drafter.commit([[]], [stream.output_ids[p + 1]], gather([stream], [0], [(3 + p, 4 + p)]))
+
+
+class FeatureTarget(ToyTarget):
+    """A toy whose hidden states are a random table of its last two tokens."""
+
+    def __init__(self, vocab_size: int, seed: int) -> None:
+        super().__init__(vocab_size, seed, scale=0.7, eos=False)
+        generator = torch.Generator().manual_seed(seed)
+        self.states_VVH = torch.randn((vocab_size + 1, vocab_size, H), generator=generator, dtype=torch.float64)
+
+    def forward(
+        self, tokens: Sequence[Sequence[int]], cache: Cache, *, num_logits: int | None = None, taps: Sequence[Tap] = ()
+    ) -> PassOutput:
+        out = super().forward(tokens, cache, num_logits=num_logits, taps=())
+        assert isinstance(cache, ToyCache)
+        rows = []
+        for held, new in zip(cache.tokens, tokens, strict=True):
+            before = [self.vocab_size, *held][len(held) - len(new) : len(held)]
+            rows.append(self.states_VVH[torch.tensor(before), torch.tensor(new)])
+        return PassOutput(out.logits, dict.fromkeys(taps, rows))
+
+
+class Fork:
+    """Takes every branch of a program in turn: a draw or a coin is a branch, and its probability is noted."""
+
+    def __init__(self) -> None:
+        self.path: list[int] = []
+        self.odds: list[list[float]] = []
+
+    def branch(self, odds: Sequence[float]) -> int:
+        at = len(self.odds)
+        self.odds.append(list(odds))
+        if at == len(self.path):
+            self.path.append(next(i for i, p in enumerate(odds) if p > 0))
+        return self.path[at]
+
+    def draw(self, p_V: Tensor, *_: Any, **__: Any) -> int:
+        return self.branch(p_V.tolist())
+
+    def coin(self, *_: Any) -> Any:
+        return Coin(self)
+
+    def outcomes(self, run: Callable[[], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+        found: dict[tuple[int, ...], float] = {}
+        while True:
+            self.odds = []
+            text = run()
+            chance = 1.0
+            for i, odds in zip(self.path, self.odds, strict=True):
+                chance *= odds[i]
+            found[text] = found.get(text, 0.0) + chance
+            while self.path:
+                odds, i = self.odds[len(self.path) - 1], self.path.pop()
+                later = next((j for j in range(i + 1, len(odds)) if odds[j] > 0), None)
+                if later is not None:
+                    self.path.append(later)
+                    break
+            else:
+                return found
+
+
+class Coin:
+    """A uniform number that is compared once: at or above a threshold, or below it."""
+
+    def __init__(self, fork: Fork) -> None:
+        self.fork = fork
+
+    def __ge__(self, threshold: float) -> bool:
+        return self.fork.branch([threshold, 1 - threshold]) == 1
+
+
+@pytest.mark.parametrize(("size", "modules", "D"), [(3, 1, 1), (2, 1, 2), (2, 2, 3)])
+def test_drawn_drafts_leave_the_targets_law_exactly(
+    size: int, modules: int, D: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All texts of three tokens, through the whole loop, every branch enumerated."""
+    warm = Sampling(temperature=1.0)
+    target, head = FeatureTarget(size, 5), made("mimo", modules).head(ToyEnds(size, H))
+    fork = Fork()
+    for module in ("drafters.pick", "decode.loop", "decode.sampling"):
+        monkeypatch.setattr(f"codraft.{module}.draw", fork.draw)
+    monkeypatch.setattr("codraft.decode.loop.uniform", fork.coin)
+
+    def run() -> tuple[int, ...]:
+        drafter = drafter_of(head, Picker("sample", warm, size))
+        return tuple(decode(target, drafter, [Request(0, [1, 0], 3)], warm, D)[0].text_ids)
+
+    found = fork.outcomes(run)
+    assert len(found) == size**3
+    for text, chance in found.items():
+        expected = 1.0
+        for i, token in enumerate(text):
+            expected *= float(target.logits([1, 0, *text[:i]]).softmax(-1)[token])
+        assert abs(chance - expected) < 1e-12
