@@ -13,9 +13,9 @@ from codraft.core.errors import SpecError
 from codraft.core.spec import DflashSpec, Sampling
 from codraft.decode.drafter import Request
 from codraft.decode.hf.model import HFModel
-from codraft.drafters import dflash
+from codraft.drafters import dflash, registry
 from codraft.drafters.beside import Beside
-from codraft.drafters.block import stream_blocks
+from codraft.drafters.block import BlockDrafter, stream_blocks
 from codraft.drafters.pick import Picker
 from codraft.replay.measure import replay
 
@@ -168,7 +168,8 @@ def write_head(
 def test_a_checkpoint_drafts_beside_a_real_target(tmp_path: Path, more: Mapping[str, tuple[int, ...]]) -> None:
     """Features of its embeddings and of its last layer, ends borrowed; replay is live decoding."""
     folder = write_head(tmp_path / "head", SHAPE, more)
-    drafter = dflash.build(DflashSpec(path=str(folder)), beside())
+    drafter = registry.build(DflashSpec(path=str(folder)), beside())
+    assert isinstance(drafter, BlockDrafter)
     assert drafter.taps == (-1, 1)
     assert drafter.info.options == {"draft": "greedy", "block": "resize"}
     streams = streams_of(TARGET, [[3, 4, 5], [9], [7, 8]], GREEDY, asked=10, tail=4)

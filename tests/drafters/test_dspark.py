@@ -15,8 +15,8 @@ from codraft.core.record import write_record
 from codraft.core.schema import TimingPoint, TimingRecord
 from codraft.core.spec import DsparkSpec, Sampling
 from codraft.decode.drafter import Request
-from codraft.drafters import dspark
-from codraft.drafters.block import stream_blocks
+from codraft.drafters import dspark, registry
+from codraft.drafters.block import BlockDrafter, stream_blocks
 from codraft.drafters.dspark import DSparkHead
 from codraft.drafters.pick import Picker
 from codraft.drafters.schedule import CostTable, Cut, Schedule, Threshold
@@ -316,7 +316,8 @@ def test_a_checkpoint_drafts_beside_a_real_target(tmp_path: Path, option: Mappin
     options = dict(option)
     if "timing" in options:
         options["timing"] = str(timing_file(tmp_path, {1: 1.0, 2: 1.1, 3: 1.3, 4: 2.0}))
-    drafter = dspark.build(DsparkSpec(path=str(folder), **options), beside())
+    drafter = registry.build(DsparkSpec(path=str(folder), **options), beside())
+    assert isinstance(drafter, BlockDrafter)
     assert drafter.info.options == {
         "draft": "greedy",
         "block": "resize",

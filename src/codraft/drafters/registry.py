@@ -4,9 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from codraft.core.errors import SpecError
-from codraft.core.spec import DrafterSpec, Eagle3Spec, ExternalSpec, NgramSpec, Sampling, SuffixSpec
+from codraft.core.spec import (
+    DflashSpec,
+    DrafterSpec,
+    DsparkSpec,
+    Eagle3Spec,
+    ExternalSpec,
+    NgramSpec,
+    Sampling,
+    SuffixSpec,
+)
 from codraft.decode.drafter import Drafter
-from codraft.drafters import eagle3, external
+from codraft.drafters import dflash, dspark, eagle3, external
 from codraft.drafters.beside import Beside
 from codraft.drafters.ngram import NgramDrafter
 from codraft.drafters.suffix import SuffixDrafter
@@ -16,9 +25,14 @@ BUILDERS: Mapping[type[DrafterSpec], Callable[[Any, Beside], Drafter]] = {
     SuffixSpec: lambda spec, beside: SuffixDrafter(spec),
     ExternalSpec: external.build,
     Eagle3Spec: eagle3.build,
+    DflashSpec: dflash.build,
+    DsparkSpec: dspark.build,
 }
 # What flags and config files alone show to be impossible, where there is more than how drafts are made.
-CHECKS: Mapping[type[DrafterSpec], Callable[[Any], None]] = {ExternalSpec: external.check_spec}
+CHECKS: Mapping[type[DrafterSpec], Callable[[Any], None]] = {
+    ExternalSpec: external.check_spec,
+    DsparkSpec: dspark.check_spec,
+}
 
 
 def build(spec: DrafterSpec, beside: Beside) -> Drafter:
