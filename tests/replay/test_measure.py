@@ -14,11 +14,20 @@ from codraft.decode.drafter import Request, Unrolled
 from codraft.decode.loop import decode
 from codraft.drafters.ngram import NgramDrafter
 from codraft.drafters.suffix import SuffixDrafter
-from codraft.replay.measure import Logs, acceptance_probability, check_possible, curve, live, replay, result
+from codraft.replay.measure import (
+    Logs,
+    acceptance_probability,
+    check_possible,
+    curve,
+    live,
+    replay,
+    replay_together,
+    result,
+)
 from codraft.replay.streams import TokenStream
 
 from tests.drafters.suffixes import paths
-from tests.toy import EOS, SamplingDrafter, ToyTarget
+from tests.toy import EOS, RuleDrafter, SamplingDrafter, ToyTarget, oracle
 
 DEPTHS = [1, 2, 3, 6]
 MAX_D = max(DEPTHS)
@@ -229,3 +238,26 @@ def test_progress_counts_streams_once() -> None:
         seen: list[tuple[int, int]] = []
         replay(None, drafter, streams, Sampling(), frozenset(), [1, 2], lambda done, total: seen.append((done, total)))  # noqa: B023
         assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_drafters_share_the_targets_pass_and_count_as_apart() -> None:
+    """One drafter of features, one that draws, one of neither: the steps of each by itself, in one pass a stream."""
+    sampling = Sampling(temperature=0.9, seed=3)
+    target = ToyTarget(6, seed=1)
+    requests = [Request(i, [1, 2 + i], 12) for i in range(4)]
+    streams = [
+        TokenStream(i, str(i), 0, None, list(s.request.prompt_ids), s.output_ids, min(10, len(s.output_ids)))
+        for i, s in enumerate(decode(target, None, requests, sampling, 0))
+    ]
+    drafters = [RuleDrafter(oracle(target)), SamplingDrafter(ToyTarget(6, seed=2), sampling), NgramDrafter(NgramSpec())]
+    target.passes = 0
+    together = replay_together(target, drafters, streams, sampling, target.eos_ids, DEPTHS)
+    assert target.passes == len(streams)
+    assert [("target_pass" in logs.timings_s) for logs in together] == [True, False, False]
+    for drafter, logs in zip(drafters, together, strict=True):
+        alone = replay(target, drafter, streams, sampling, target.eos_ids, DEPTHS)
+        assert alone.expected == logs.expected
+        for D in DEPTHS:
+            for one, other in zip(alone.by_depth[D], logs.by_depth[D], strict=True):
+                for name in ("anchor_N", "drafted_N", "accepted_N", "cut_N"):
+                    assert np.array_equal(getattr(one, name), getattr(other, name))

@@ -16,17 +16,18 @@ from codraft.core.errors import SpecError
 from codraft.core.provenance import provenance
 from codraft.core.schema import AcceptanceRecord, AcceptanceResult, PromptsInfo
 from codraft.core.spec import DrafterSpec, Sampling, check_positive, windowed_models
-from codraft.decode.drafter import Drafter
+from codraft.decode.drafter import Drafter, Remembering
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.model import HFModel
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
-from codraft.replay.measure import live, reads_target, replay, result
+from codraft.replay.measure import Logs, live, reads_target, replay, replay_together, result
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import (
     Progress,
     StreamSet,
+    TokenStream,
     Writing,
     load_streams,
     select_fitting,
@@ -181,15 +182,8 @@ def measure(bench: Workbench) -> AcceptanceRecord:
     if job.mode == "live" or any(reads_target(drafter) for drafter in drafters):
         bench.target  # noqa: B018 (load now, so that wall_s is measuring alone)
     start = time.perf_counter()
-    results: list[AcceptanceResult] = []
-    for drafter in drafters:
-        with bench.ui.stage(f"{job.mode} {drafter.info.name}") as progress:
-            if job.mode == "live":
-                logs = live(bench.target, drafter, usable, bench.sampling, job.depths, job.batch, progress)
-            else:
-                target = bench.target if reads_target(drafter) else None
-                logs = replay(target, drafter, usable, bench.sampling, bench.card.eos_ids, job.depths, progress)
-            results.append(result(drafter, logs, usable, domains=job.domains))
+    logs = live_logs(bench, drafters, usable) if job.mode == "live" else replay_logs(bench, drafters, usable)
+    results = [result(drafter, logs[drafter.info.name], usable, domains=job.domains) for drafter in drafters]
     wall = time.perf_counter() - start
     return AcceptanceRecord(
         schema=AcceptanceRecord.SCHEMA,
@@ -210,6 +204,37 @@ def measure(bench: Workbench) -> AcceptanceRecord:
         wall_s=wall,
         results=results,
     )
+
+
+def live_logs(bench: Workbench, drafters: Sequence[Drafter], streams: Sequence[TokenStream]) -> dict[str, Logs]:
+    """By drafter, every stream decoded again."""
+    job, logs = bench.job, {}
+    for drafter in drafters:
+        with bench.ui.stage(f"live {drafter.info.name}") as progress:
+            logs[drafter.info.name] = live(
+                bench.target, drafter, streams, bench.sampling, job.depths, job.batch, progress
+            )
+    return logs
+
+
+def replay_logs(bench: Workbench, drafters: Sequence[Drafter], streams: Sequence[TokenStream]) -> dict[str, Logs]:
+    """By drafter, without decoding. Those that read the target share its pass over each stream."""
+    sharing = [drafter for drafter in drafters if reads_target(drafter) and not isinstance(drafter, Remembering)]
+    sampling, eos_ids, depths = bench.sampling, bench.card.eos_ids, bench.job.depths
+    logs: dict[str, Logs] = {}
+    for drafter in drafters:
+        if drafter.info.name in logs:
+            continue
+        group = sharing if drafter in sharing else [drafter]
+        names = [member.info.name for member in group]
+        with bench.ui.stage(f"replay {', '.join(names)}") as progress:
+            if group is sharing:
+                found = replay_together(bench.target, group, streams, sampling, eos_ids, depths, progress)
+            else:
+                target = bench.target if reads_target(drafter) else None
+                found = [replay(target, drafter, streams, sampling, eos_ids, depths, progress)]
+        logs |= dict(zip(names, found, strict=True))
+    return logs
 
 
 def dtype_of(bench: Workbench, drafters: Sequence[Drafter]) -> str | None:

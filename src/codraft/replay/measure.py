@@ -54,36 +54,67 @@ def replay(
     """Steps at every D, without decoding. The target passes over the streams only where the drafter needs it."""
     if isinstance(drafter, Remembering):
         return replay_remembering(drafter, streams, eos_ids, depths, progress)
-    dense = drafter.draft_kind == "dense"
-    needs_target = reads_target(drafter)
-    clock = {"target_pass": 0.0, "drafter_pass": 0.0, "walk": 0.0}
-    logs: dict[int, list[StepLog]] = {D: [] for D in depths}
+    return replay_together(target, [drafter], streams, sampling, eos_ids, depths, progress)[0]
+
+
+def replay_together(
+    target: Target | None,
+    drafters: Sequence[Drafter],
+    streams: Sequence[TokenStream],
+    sampling: Sampling,
+    eos_ids: frozenset[int],
+    depths: Sequence[int],
+    progress: Progress | None = None,
+) -> list[Logs]:
+    """As `replay`, of drafters that remember nothing: one pass of the target over a stream serves them all.
+
+    Its time stands with the first of them.
+    """
+    dense = any(drafter.draft_kind == "dense" for drafter in drafters)
+    taps = tuple(dict.fromkeys(tap for drafter in drafters for tap in drafter.taps))
+    logs = [
+        Logs({D: [] for D in depths}, drafter.draft_kind == "dense", {"drafter_pass": 0.0, "walk": 0.0})
+        for drafter in drafters
+    ]
+    if dense or taps:
+        logs[0].timings_s = {"target_pass": 0.0, **logs[0].timings_s}
     seen: list[NDArray[np.float64]] = []
     for done, stream in enumerate(streams, start=1):
-        start = time.perf_counter()
         p_target_T: NDArray[np.float64] | None = None
         features: dict[Tap, list[torch.Tensor]] = {}
-        if needs_target:
+        if dense or taps:
             assert target is not None
-            p_target_T, features = target_pass(target, stream, sampling, drafter.taps)
-            if dense and p_target_T is not None:
-                seen.append(p_target_T)
-        clock["target_pass"] += time.perf_counter() - start
-        for D in [max(depths)] if drafter.prefix_stable else depths:
             start = time.perf_counter()
-            unrolled = drafter.unroll(stream.prompt_ids, stream.output_ids, features, D)
-            unrolled_at = time.perf_counter()
-            clock["drafter_pass"] += unrolled_at - start
-            served = depths if drafter.prefix_stable else [D]
-            for depth, log in walk_all(unrolled, stream, p_target_T if dense else None, eos_ids, served):
-                logs[depth].append(log)
-            clock["walk"] += time.perf_counter() - unrolled_at
+            p_target_T, features = target_pass(target, stream, sampling if dense else None, taps)
+            logs[0].timings_s["target_pass"] += time.perf_counter() - start
+        if p_target_T is not None:
+            seen.append(p_target_T)
+        for drafter, log in zip(drafters, logs, strict=True):
+            replay_stream(drafter, log, stream, features, p_target_T if log.expected else None, eos_ids, depths)
         if progress:
             progress(done, len(streams))
     check_possible(seen)
-    if not needs_target:
-        del clock["target_pass"]
-    return Logs(logs, dense, clock)
+    return logs
+
+
+def replay_stream(
+    drafter: Drafter,
+    logs: Logs,
+    stream: TokenStream,
+    features: Mapping[Tap, list[torch.Tensor]],
+    p_target_T: NDArray[np.float64] | None,
+    eos_ids: frozenset[int],
+    depths: Sequence[int],
+) -> None:
+    """Append one stream's steps at every D to a drafter's logs."""
+    for D in [max(depths)] if drafter.prefix_stable else depths:
+        start = time.perf_counter()
+        unrolled = drafter.unroll(stream.prompt_ids, stream.output_ids, features, D)
+        unrolled_at = time.perf_counter()
+        logs.timings_s["drafter_pass"] += unrolled_at - start
+        for depth, log in walk_all(unrolled, stream, p_target_T, eos_ids, depths if drafter.prefix_stable else [D]):
+            logs.by_depth[depth].append(log)
+        logs.timings_s["walk"] += time.perf_counter() - unrolled_at
 
 
 def replay_remembering(
@@ -157,18 +188,19 @@ def check_possible(p_target: Sequence[NDArray[np.float64]]) -> None:
 
 
 def target_pass(
-    target: Target, stream: TokenStream, sampling: Sampling, taps: tuple[Tap, ...]
+    target: Target, stream: TokenStream, sampling: Sampling | None, taps: tuple[Tap, ...]
 ) -> tuple[NDArray[np.float64] | None, dict[Tap, list[torch.Tensor]]]:
     """One pass over a stream: how likely the target drew each output token 1..n-1, and the tapped features.
 
-    The probabilities are None for greedy sampling, where they are not needed.
+    The probabilities are None without a sampling, where they are not needed.
     """
 
     def p_of(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
+        assert sampling is not None
         return probabilities(logits_NV, sampling).gather(1, tokens_N[:, None])[:, 0]
 
     inputs = [*stream.prompt_ids, *stream.output_ids[:-1]]
-    p_target_T, features = forced_pass(target, inputs, stream.output_ids[1:], None if sampling.greedy else p_of, taps)
+    p_target_T, features = forced_pass(target, inputs, stream.output_ids[1:], p_of if sampling else None, taps)
     return None if p_target_T is None else p_target_T.cpu().numpy(), features
 
 
