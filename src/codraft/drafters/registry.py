@@ -10,12 +10,13 @@ from codraft.core.spec import (
     DsparkSpec,
     Eagle3Spec,
     ExternalSpec,
+    MtpSpec,
     NgramSpec,
     Sampling,
     SuffixSpec,
 )
 from codraft.decode.drafter import Drafter
-from codraft.drafters import dflash, dspark, eagle3, external
+from codraft.drafters import dflash, dspark, eagle3, external, mtp
 from codraft.drafters.beside import Beside
 from codraft.drafters.ngram import NgramDrafter
 from codraft.drafters.suffix import SuffixDrafter
@@ -25,6 +26,7 @@ BUILDERS: Mapping[type[DrafterSpec], Callable[[Any, Beside], Drafter]] = {
     SuffixSpec: lambda spec, beside: SuffixDrafter(spec),
     ExternalSpec: external.build,
     Eagle3Spec: eagle3.build,
+    MtpSpec: mtp.build,
     DflashSpec: dflash.build,
     DsparkSpec: dspark.build,
 }
