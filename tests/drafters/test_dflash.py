@@ -198,6 +198,10 @@ def changed(**keys: Any) -> dict[str, Any]:
     return {**SHAPE, **keys}
 
 
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in SHAPE.items() if name != key}
+
+
 Refused = tuple[Callable[[], dict[str, Any]], Mapping[str, tuple[int, ...]], str]
 REFUSED: dict[str, Refused] = {
     "layers": (
@@ -207,6 +211,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "no layers": (lambda: changed(dflash_config={"mask_token_id": 47}, num_target_layers=2), {}, "no layer ids"),
     "vocabulary": (lambda: changed(vocab_size=50), {}, "vocab_size is 50, the target's 48"),
+    "no vocabulary": (lambda: without("vocab_size"), {"embed_tokens.weight": (48, 16)}, "no vocab_size; write it, 48"),
     "feature width": (lambda: changed(target_hidden_size=8), {"fc.weight": (16, 16)}, "width 8.*hidden size is 16"),
     "scale": (
         lambda: changed(dflash_config={**SHAPE["dflash_config"], "attention_value_scale": 0.5}),  # type: ignore[dict-item]

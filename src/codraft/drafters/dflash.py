@@ -30,6 +30,8 @@ from codraft.formats.heads.options import agreed, block_options, layer_options
 
 # A tensor that some files have under the first name and some under the second.
 MASK_NAMES = ("mask_embedding", "mask_embedding.weight")
+# Tensors with a row for every token.
+OF_VOCABULARY = ("embed_tokens.weight", "lm_head.weight", "markov_head.markov_w1.weight")
 
 
 class DFlashHead(nn.Module):
@@ -187,7 +189,9 @@ def check(loaded: LoadedHead, target: HFModel, vocab_size: int) -> None:
             f"{where} has hidden size {head.geometry.hidden} and no {' and '.join(missing)} of its own, and the "
             f"target's hidden size is {target.hidden_size}; fetch the file that holds them"
         )
-    if head.vocab_size is not None and head.vocab_size != vocab_size:
+    if head.vocab_size is None and any(loaded.own(name) for name in OF_VOCABULARY):
+        raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write it, {vocab_size} here")
+    if head.vocab_size not in (None, vocab_size):
         raise SpecError(
             f"{where}: vocab_size is {head.vocab_size}, the target's {vocab_size}; it was trained for another target"
         )
