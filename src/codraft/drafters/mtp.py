@@ -128,7 +128,8 @@ class MtpHead(nn.Module):
 
     layers_per_module = 1
 
-    def __init__(self, layout: MtpLayout, rotary: Rotary, tap: Tap, ends: Ends, *, embedding_rows: int = 0) -> None:
+    def __init__(self, layout: MtpLayout, rotary: Rotary, tap: Tap, ends: Ends, rows: Mapping[str, int]) -> None:
+        """`rows` are those of the copies of embedding and output head, by the tensor that holds them."""
         super().__init__()
         options = layout.options
         self.options, self.tap = options, tap
@@ -138,9 +139,12 @@ class MtpHead(nn.Module):
             joints.setdefault(module["proj.weight"], Joint(options))
         self.joints = nn.ModuleList(joints[module["proj.weight"]] for module in layout.modules)
         self.blocks = nn.ModuleList(Block(options, rotary, sparse=sparse) for sparse in layout.sparse)
-        self.embed_tokens = nn.Embedding(embedding_rows, options.hidden) if embedding_rows else None
-        # Copies of the target's output head, or heads of a module's own, [V, H]; set when they are loaded.
-        self.heads = nn.ParameterDict()
+        self.embed_tokens = None if layout.embed is None else nn.Embedding(rows[layout.embed], options.hidden)
+        # By module the tensor that holds its output head, None where it is the target's; by that the head, [V, H].
+        self._own = [module.get("head") for module in layout.modules]
+        self.heads = nn.ParameterDict(
+            {key_of(name): nn.Parameter(torch.empty(rows[name], options.hidden)) for name in set(self._own) if name}
+        )
         # Not a submodule: its weights are the target's.
         self._ends = [ends]
 
@@ -168,9 +172,15 @@ class MtpHead(nn.Module):
 
     def logits(self, module: int, readable_NH: Tensor) -> Tensor:
         """[N, V] over the target's vocabulary."""
-        if str(module) in self.heads:
-            return nn.functional.linear(readable_NH, self.heads[str(module)])
-        return self._ends[0].read_out(readable_NH)
+        own = self._own[module]
+        if own is None:
+            return self._ends[0].read_out(readable_NH)
+        return nn.functional.linear(readable_NH, self.heads[key_of(own)])
+
+
+def key_of(name: str) -> str:
+    """A tensor's name as one part of a parameter's."""
+    return name.replace(".", "_")
 
 
 def kv_floats(shape: GroupedShape | LatentShape) -> int:
@@ -202,7 +212,7 @@ def assemble(layout: MtpLayout, stored: Mapping[str, Tensor], dtype: torch.dtype
             parts = with_fused_experts(parts)
         for part, tensor in parts.items():
             if part == "head":
-                state[f"heads.{i}"] = tensor
+                state[f"heads.{key_of(module[part])}"] = tensor
             elif part.partition(".")[0] in JOINT:
                 state[f"joints.{i}.{part}"] = tensor
             else:
@@ -240,12 +250,9 @@ def make_head(
     """The modules with their weights, ready to run."""
     state = assemble(layout, stored, dtype)
     rotary = rotary_of(layout.options)
+    tables = [layout.embed, *(module.get("head") for module in layout.modules)]
     with torch.device("meta"):
-        rows = state["embed_tokens.weight"].shape[0] if layout.embed is not None else 0
-        head = MtpHead(layout, rotary, tap, ends, embedding_rows=rows)
-        for name in state:
-            if name.startswith("heads."):
-                head.heads[name.removeprefix("heads.")] = nn.Parameter(torch.empty_like(state[name]))
+        head = MtpHead(layout, rotary, tap, ends, {name: len(stored[name]) for name in tables if name is not None})
     head.load_state_dict(state, strict=True, assign=True)
     rotary.to(device)
     return head.to(device).eval().requires_grad_(False)

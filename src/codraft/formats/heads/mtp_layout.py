@@ -4,7 +4,7 @@ A module's parts are `embed_norm`, `hidden_norm`, `proj`, `final_norm` and, wher
 decoder layer's tensors keep the names that all families give them. Qwen's modules share everything but the layer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -85,7 +85,8 @@ def read_layout(checkpoint: Checkpoint, where: str) -> MtpLayout:
         embed=own.get(EMBED) or copies[0],
         block=block_size(checkpoint.config),
     )
-    refuse(where, [*faults(layout, checkpoint), *storage_faults(layout, checkpoint)])
+    places = [(around(module.at, module.join)[0], place_of(layer)) for module, layer in ordered]
+    refuse(where, [*faults(layout, checkpoint, places), *storage_faults(layout, checkpoint)])
     return layout
 
 
@@ -117,12 +118,15 @@ def refuse_others(checkpoint: Checkpoint, held: list[str], where: str) -> None:
     part, _ = text_part(checkpoint.config)
     stages = next((key for key in (*part, *checkpoint.config) if key.startswith("dspark_")), None)
     if stages is not None:
-        raise SpecError(f"{where}: its mtp namespace holds DSpark stages ({stages} in config.json), not MTP modules")
+        raise SpecError(
+            f"{where}: its mtp namespace holds DSpark stages ({stages} in config.json), not MTP modules; name them as "
+            "dspark:PATH_OR_ID"
+        )
     mixer = next((name for name in held if ".mixer." in name), None)
     if mixer is not None:
         raise SpecError(
-            f"{where}: its MTP module is a hybrid of Nemotron-H ({mixer}), which codraft does not run; measure it on "
-            "an engine, with --mode engine"
+            f"{where}: its MTP module is a hybrid of Nemotron-H ({mixer}), which codraft does not run; measure it "
+            "with an engine, or choose another mechanism"
         )
 
 
@@ -141,14 +145,24 @@ def number(name: str) -> int:
     return int(digits[-1]) if digits else 0
 
 
+def spellings(word: str) -> dict[str, str]:
+    """What the families with this projection call the parts around the layer, and what these are called here."""
+    join = JOINS[word]
+    canonical = {f"{join.norms[0]}.weight": "embed_norm.weight", f"{join.norms[1]}.weight": "hidden_norm.weight"}
+    canonical[f"{word}.weight"] = "proj.weight"
+    canonical |= {f"{final}.weight": "final_norm.weight" for final in join.final}
+    return canonical | {"shared_head.head.weight": "head", EMBED: "embed"}
+
+
+def place_of(layer: Mapping[str, str]) -> str:
+    """What stands before the parts of a decoder layer."""
+    part, name = next(iter(layer.items()))
+    return name.removesuffix(part)
+
+
 def parts_of(module: Module, layer: Mapping[str, str]) -> dict[str, str]:
     """Each part of a module and the tensor that holds it; parts that no family has stand under their own names."""
-    join = JOINS[module.join]
-    canonical = {f"{join.norms[0]}.weight": "embed_norm.weight", f"{join.norms[1]}.weight": "hidden_norm.weight"}
-    canonical[f"{module.join}.weight"] = "proj.weight"
-    canonical |= {f"{final}.weight": "final_norm.weight" for final in join.final}
-    canonical |= {"shared_head.head.weight": "head", EMBED: "embed"}
-    before = around(module.at, module.join)[0]
+    canonical, before = spellings(module.join), around(module.at, module.join)[0]
     named: dict[str, str] = dict(layer)
     for name in module.parts:
         inner = name.removeprefix(before)
@@ -166,14 +180,16 @@ def own_ends(checkpoint: Checkpoint, held: list[str]) -> dict[str, str]:
     return ends if len(ends) == len(others) else {}
 
 
-def faults(layout: MtpLayout, checkpoint: Checkpoint) -> Iterator[str]:
-    """Every tensor that is missing, unexpected or misshapen."""
+def faults(layout: MtpLayout, checkpoint: Checkpoint, places: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Every tensor that is missing, unexpected or misshapen; `places` are what stands before the parts of each module,
+    and before those of its layer."""
     tensors, H = checkpoint.tensors, layout.options.hidden
-    for i, module in enumerate(layout.modules):
+    family = {part: name for name, part in reversed(spellings(layout.options.dialect.join).items())}
+    for i, (module, (before, inside)) in enumerate(zip(layout.modules, places, strict=False)):
         expected = dict(module_tensors(layout, i))
         for part, shape in expected.items():
             if part not in module:
-                yield f"{part} of the module of {module['proj.weight']} is missing"
+                yield f"{before + family[part] if part in family else inside + part} is missing"
             elif tensors[module[part]].shape != shape:
                 yield f"{module[part]} is {list(tensors[module[part]].shape)}, and it should be {list(shape)}"
         known = {*expected, *(f"{part}{BLOCK_SCALE}" for part in expected), "head"}

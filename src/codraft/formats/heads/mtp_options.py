@@ -191,7 +191,7 @@ def dialect_of(config: Mapping[str, Any], family: str, join: str, file: str) -> 
         known = ", ".join(table)
         raise SpecError(
             f"{file}: MTP modules of model_type '{shown(family)}' with a projection called {join} are none that "
-            f"codraft runs ({known}); measure them on an engine, with --mode engine"
+            f"codraft runs ({known}); measure them with an engine, or choose another mechanism"
         )
     return row
 
