@@ -12,6 +12,7 @@ from codraft.decode.drafter import Request
 from codraft.decode.loop import decode
 from codraft.drafters.block import BlockDrafter, stream_blocks, visible
 from codraft.drafters.pick import Picker
+from codraft.drafters.schedule import Threshold
 from codraft.formats.heads.options import layer_windows
 from codraft.replay.measure import replay
 
@@ -204,6 +205,26 @@ def test_a_block_without_room_for_a_draft_drafts_nothing() -> None:
     assert propose_at(drafter, [stream], 3) == [[]]
     found = drafter.unroll(stream.prompt_ids, stream.output_ids, stream.whole(), 3)
     assert found.drafted_A.tolist() == [0, 0, 0]
+
+
+def test_beyond_the_streams_end_nothing_hits() -> None:
+    """Though the picker says that everything does; drafts keep their length."""
+    stream = random_stream(0, V, H, TAPS, (3, 6))
+    for cut in (None, Threshold(0.0)):
+        drafter = drafter_of(module_of("dspark", "vanilla"), AlwaysRight(V), cut=cut)
+        found = drafter.unroll(stream.prompt_ids, stream.output_ids, stream.whole(), 4)
+        assert found.hit_AD.tolist() == [[p + 1 + i < 6 for i in range(4)] for p in range(5)]
+        assert found.drafted_A.tolist() == [4] * 5
+
+
+class AlwaysRight(ForcedPicker):
+    """Likes the stream's tokens, and behind its end the last one again."""
+
+    def best(self, logits_NV: torch.Tensor) -> torch.Tensor:
+        self.seen.append(logits_NV)
+        i = len(self.seen)
+        tokens = random_stream(0, V, H, TAPS, (3, 6)).output_ids
+        return torch.tensor([tokens[min(p + i, 5)] for p in range(5)])
 
 
 def test_a_stream_of_one_token_has_no_anchor() -> None:
