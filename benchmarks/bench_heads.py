@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from codraft.decode.hf.load import Card
 from codraft.decode.hf.model import HFModel
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter
-from codraft.drafters.layers.attention import attend
 from codraft.drafters.pick import ROWS_AT_ONCE, Picker
 from codraft.drafters.registry import build
 from codraft.drafters.rollout import Building
@@ -69,8 +69,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for text in ("ngram", "suffix", "external:demo-noisy", *HEADS):
             drafter = built(text, Path(folder), model, card)
-            seconds = [once(lambda: replay(model, drafter, chosen, GREEDY, card.eos_ids, DEPTHS)) for _ in range(2)]
-            figures[f"replay_s {text}"] = round(min(seconds), 3)
+            work = partial(replay, model, drafter, chosen, GREEDY, card.eos_ids, DEPTHS)
+            figures[f"replay_s {text}"] = spread([once(work) for _ in range(REPEATS)])
             if isinstance(drafter, SerialDrafter | BlockDrafter):
                 ratios = beside_floor(model, drafter, chosen)
                 figures[f"against_floor {text}"] = spread(ratios)
@@ -106,8 +106,8 @@ def beside_floor(model: HFModel, drafter: SerialDrafter | BlockDrafter, chosen: 
         ours = theirs = 0.0
         for stream, states in zip(chosen, features, strict=True):
             for D in depths:
-                ours += once(lambda: drafter.unroll(stream.prompt_ids, stream.output_ids, states, D))
-                theirs += once(lambda: floor(drafter, stream, states, D))
+                ours += once(partial(drafter.unroll, stream.prompt_ids, stream.output_ids, states, D))
+                theirs += once(partial(floor, drafter, stream, states, D))
         if turn:
             ratios.append(ours / theirs)
     return ratios
