@@ -1,4 +1,4 @@
-"""Replay of all seven mechanisms on one set of streams, and what each learned one costs beside the floor of its own passes.
+"""Replay of all seven mechanisms on one set of streams, and what each learned one costs beside the floor of its passes.
 
 The floor of a serial head: one causal forward of its layers over the same tokens for each of the D steps, with its
 output head over the anchors. That of a block head: one forward of its layers over all blocks, which see nothing but
