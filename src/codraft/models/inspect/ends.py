@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from codraft.core.inspection import Finding
+from codraft.formats.ends import EMBEDDINGS, HEADS, first_of
 from codraft.formats.heads.head import BORROWING_MECHANISMS
 from codraft.formats.quantnames import FLOATS, PACKED_NAMES
 from codraft.formats.safetensors import TensorInfo
@@ -82,17 +83,6 @@ RULES = (
     HEAD_ABSENT, HEAD_BORROWED, HEAD_DIFFERS, EMBEDDING_DIFFERS, EMBEDDING_WIDTH, TIED_REDUCED, TIED_OWN, WIDTH,
 )  # fmt: skip
 
-EMBEDDINGS = (
-    "model.embed_tokens.weight",
-    "embed_tokens.weight",
-    "transformer.wte.weight",
-    "wte.weight",
-    "backbone.embeddings.weight",
-    "model.language_model.embed_tokens.weight",
-    "language_model.model.embed_tokens.weight",
-)
-HEADS = ("lm_head.weight", "output.weight", "language_model.lm_head.weight", "model.lm_head.weight")
-
 
 def check(pair: Pair) -> Iterator[Finding]:
     """Output head, embedding, the flag that ties them."""
@@ -160,13 +150,13 @@ def check_head(target: Model, drafter: HeadModel) -> Iterator[Finding]:
             drafter.key("draft_vocab_size"),
         )
     # An EAGLE-3 head is trained; those of block drafters are frozen copies.
-    elif head.mechanism != "eagle3" and differs(target, drafter, own, first_of(target, HEADS + EMBEDDINGS)):
+    elif head.mechanism != "eagle3" and differs(target, drafter, own, first_of(target.tensors, HEADS + EMBEDDINGS)):
         yield HEAD_DIFFERS.found(f"rows of {own.name} are other than the target's", tensor_evidence("drafter", own))
 
 
 def check_embedding(target: Model, drafter: HeadModel) -> Iterator[Finding]:
     """embed_tokens: absent where it cannot be borrowed, or another than the target's."""
-    own, theirs = drafter.tensors.get("embed_tokens.weight"), first_of(target, EMBEDDINGS)
+    own, theirs = drafter.tensors.get("embed_tokens.weight"), first_of(target.tensors, EMBEDDINGS)
     hidden = drafter.head.geometry.hidden
     if own is None:
         # A head for hidden states of another width is another target's, which is said elsewhere.
@@ -191,8 +181,3 @@ def differs(target: Model, drafter: HeadModel, ours: TensorInfo, theirs: TensorI
     if ours.dtype not in FLOATS or theirs.dtype not in FLOATS:
         return False
     return not same_rows((target.checkpoint.source, theirs), (drafter.checkpoint.source, ours))
-
-
-def first_of(model: Model, names: tuple[str, ...]) -> TensorInfo | None:
-    """The first of these tensors that the model has."""
-    return next((model.tensors[name] for name in names if name in model.tensors), None)

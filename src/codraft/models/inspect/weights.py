@@ -18,6 +18,7 @@ from codraft.formats.quantnames import (
 )
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.source import HubSource
+from codraft.formats.untrained import fault_of
 from codraft.models.inspect.likeness import Faults, Trunk, both, model_faults, module_faults, read_trunk
 from codraft.models.inspect.pair import (
     HeadModel,
@@ -30,7 +31,6 @@ from codraft.models.inspect.pair import (
     mtp_severity,
     tensor_evidence,
 )
-from codraft.models.inspect.values import fault_of
 from codraft.models.quantization import read_quantization
 
 MISSING = Rule(

@@ -1,0 +1,50 @@
+"""A folder of results that is whole or absent, and never takes another one's place."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from codraft.core.errors import SpecError
+from codraft.core.files import PART, missing_ancestor, part_name, remove_empty, write_failure
+
+
+def check_new_folder(path: Path) -> None:
+    """Refuse before the work a place where no new folder can be: a file, or a folder that holds something."""
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_dir():
+        raise SpecError(f"cannot write {path}: it is a file; name a folder that does not exist yet")
+    made = None
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            raise SpecError(f"cannot write {path}: the folder holds files already; name one that does not exist yet")
+        made = missing_ancestor(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(tempfile.mkdtemp(dir=path.parent, prefix=part_name(path), suffix=PART))
+    except OSError as error:
+        raise SpecError(write_failure(path, error)) from error
+    finally:
+        if made is not None:
+            remove_empty(path.parent, made)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` that takes its name when the block ends well; an error leaves nothing. `path` may be there
+    as an empty folder."""
+    part: Path | None = None
+    path = Path(os.path.realpath(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=part_name(path), suffix=PART))
+        yield part
+        part.chmod(0o755)
+        # Over a folder that holds something, or a file, the system refuses this by itself.
+        os.rename(part, path)
+    except OSError as error:
+        raise SpecError(write_failure(path, error)) from error
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
