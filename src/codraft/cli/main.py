@@ -15,6 +15,7 @@ VERBS = {
     "advise": "The best drafter and D by load from AL curves and step times you have, as records or CSV.",
     "frontier": "Throughput against interactivity, with and without speculation, from the same figures.",
     "generate": "Lossless decoding with any drafter, or none.",
+    "convert": "A drafter's checkpoint in another public layout, bit for bit; no torch.",
     "report": "A study's page, written anew.",
 }
 TORCH_EXTRA = ("torch", "transformers", "accelerate", "gguf")
