@@ -84,7 +84,7 @@ def train(module: nn.Module, loss: Callable[[int], Tensor], count: int, steps: i
             total = torch.stack([loss(i) for i in range(count)]).mean()
             total.backward()
             optimizer.step()
-            if float(total) < LEARNT:
+            if float(total.detach()) < LEARNT:
                 break
     module.requires_grad_(False)
 

@@ -54,7 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no_output_norm": {"norm_output": False},
     "two_layers": {"num_hidden_layers": 2, "architectures": ["Eagle3"], "eagle_config": {}},
     "qwen3": {"architectures": ["Qwen3ForCausalLMEagle3"], "model_type": "qwen3", "head_dim": 8},
-    "wide_target": {"target_hidden_size": 24},
+    "wide_target": {"target_hidden_size": 24, "own": ["embed_tokens.weight"]},
     "sliding": {
         "num_hidden_layers": 2,
         "eagle_config": {},
@@ -62,6 +62,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "sliding_window": 3,
     },
     "biased": {"attention_bias": True, "mlp_bias": True},
+    "biased_everywhere": {"attention_bias": True, "own": ["fc.bias", "layers.0.self_attn.o_proj.bias"]},
     "no_first_norm": {"eagle_config": {"use_input_layernorm_in_first_layer": False}},
     "llama3_rope": {
         "rope_scaling": {
@@ -84,7 +85,7 @@ def head_of(config: Mapping[str, Any]) -> Head:
 def module_of(variant: str, seed: int = 0) -> Eagle3Head:
     head = head_of({**SHAPE, **VARIANTS[variant]})
     with torch.random.fork_rng():
-        module = Eagle3Head(head, TAPS, ToyEnds(V, H), ["embed_tokens.weight"] if variant == "wide_target" else [])
+        module = Eagle3Head(head, TAPS, ToyEnds(V, H), VARIANTS[variant].get("own", []))
     randomize(module, seed)
     return module
 

@@ -15,6 +15,7 @@ from codraft.core.spec import Eagle3Spec, options_of
 from codraft.decode.hf.rope import frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
+from codraft.drafters.fit import check_fit
 from codraft.drafters.layers.attention import GroupedAttention, Sight
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
@@ -34,7 +35,15 @@ from codraft.formats.heads.options import (
 class EagleLayer(nn.Module):
     """A decoder layer of Llama or Qwen3 form. A `doubled` one reads the embedding beside the hidden state."""
 
-    def __init__(self, head: Head, options: Eagle3Options, layer: LayerOptions, rotary: Rotary, index: int) -> None:
+    def __init__(
+        self,
+        head: Head,
+        options: Eagle3Options,
+        layer: LayerOptions,
+        rotary: Rotary,
+        index: int,
+        own: Collection[str],
+    ) -> None:
         super().__init__()
         g, doubled = head.geometry, options.doubled[index]
         self.norms_residual = options.norm_before_residual
@@ -49,6 +58,7 @@ class EagleLayer(nn.Module):
             g.head_dim,
             rotary,
             bias=layer.attention_bias,
+            output_bias=f"layers.{index}.self_attn.o_proj.bias" in own,
             norm_eps=layer.eps if layer.qk_norm else None,
             window=layer_windows(head)[index],
         )
@@ -89,8 +99,8 @@ class Eagle3Head(nn.Module):
         fused = len(taps) * head.target_hidden
         self.fc_norm = nn.ModuleList(RMSNorm(head.target_hidden, layer.eps) for _ in taps) if options.fc_norm else None
         self.input_norm = RMSNorm(fused, layer.eps) if options.norm_before_fc else None
-        self.fc = nn.Linear(fused, g.hidden, bias=False)
-        self.layers = nn.ModuleList(EagleLayer(head, options, layer, rotary, i) for i in range(g.num_layers))
+        self.fc = nn.Linear(fused, g.hidden, bias="fc.bias" in own)
+        self.layers = nn.ModuleList(EagleLayer(head, options, layer, rotary, i, own) for i in range(g.num_layers))
         used = options.norms_output or options.feedback == "post_norm"
         self.norm = RMSNorm(g.hidden, layer.eps) if used or "norm.weight" in own else None
         rows = head.draft_vocab_size or head.vocab_size
@@ -138,9 +148,10 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
 def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     """The drafter of a checkpoint, beside its target."""
     loaded = load_head(spec.path, "eagle3")
+    check_kind(loaded)
     target = beside.load()
-    taps: tuple[Tap, ...] = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
-    check(loaded, taps, target.num_layers, target.hidden_size, beside.vocab_size)
+    taps = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
+    check_fit(loaded, taps, target, beside.vocab_size)
     module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
     ids = target_ids(loaded, beside.vocab_size)
@@ -150,8 +161,8 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     return SerialDrafter(module, picker, tuple(dict.fromkeys(taps)), info)
 
 
-def check(loaded: LoadedHead, taps: tuple[Tap, ...], num_layers: int, hidden: int, vocab_size: int) -> None:
-    """Refuse what cannot work beside this target, in one sentence."""
+def check_kind(loaded: LoadedHead) -> None:
+    """Refuse heads of an EAGLE-3 layout with another graph."""
     head, where = loaded.head, f"drafter {loaded.id}"
     if not eagle3_options(head).fuses:
         raise SpecError(
@@ -160,29 +171,5 @@ def check(loaded: LoadedHead, taps: tuple[Tap, ...], num_layers: int, hidden: in
         )
     if any("MLA" in name or "DeepseekV2" in name for name in architectures(head.config)):
         raise SpecError(f"{where}: its layer has latent attention (MLA), which codraft runs in MTP modules only")
-    beyond = [tap for tap in taps if not -1 <= int(tap) < num_layers]
-    if beyond:
-        raise SpecError(
-            f"{where} reads the outputs of layers {list(taps)}, and the target's are 0..{num_layers - 1} (-1: "
-            "embeddings); it was trained for another target, see codraft inspect"
-        )
-    if head.target_hidden != hidden:
-        raise SpecError(
-            f"{where} reads features of width {head.target_hidden}, and the target's hidden size is {hidden}; it was "
-            "trained for another target"
-        )
-    if head.geometry.hidden != hidden and not loaded.own("embed_tokens.weight"):
-        raise SpecError(
-            f"{where} has hidden size {head.geometry.hidden} and no embed_tokens of its own, and the target's "
-            f"embedding has {hidden} columns; fetch the file that holds embed_tokens"
-        )
-    check_vocabulary(loaded, vocab_size)
-
-
-def check_vocabulary(loaded: LoadedHead, vocab_size: int) -> None:
-    """A head of another vocabulary size drafts other tokens than it means."""
-    size = loaded.head.vocab_size
-    if size is not None and size != vocab_size:
-        raise SpecError(
-            f"drafter {loaded.id}: vocab_size is {size}, the target's {vocab_size}; it was trained for another target"
-        )
+    if head.vocab_size is None:
+        raise SpecError(f"{where}: its config has no vocab_size; write that of its target")

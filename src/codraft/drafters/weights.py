@@ -137,7 +137,10 @@ def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
             "float64 only"
         )
     module.to(getattr(torch, target.dtype))
-    module.load_state_dict(values, strict=True)
+    try:
+        module.load_state_dict(values, strict=True)
+    except RuntimeError as error:
+        raise SpecError(f"drafter {loaded.id}: {' '.join(str(error).split())}") from error
     module.to(target.device).eval().requires_grad_(False)
 
 
