@@ -61,7 +61,7 @@ def test_an_unknown_verb_is_answered_with_the_verbs(complaint: Complaint) -> Non
     assert (
         complaint("acept", "x")
         == "unknown verb 'acept'; choose one of tune, inspect, accept, profile, advise, frontier, "
-        "generate, report, or see `codraft --help`"
+        "generate, convert, report, or see `codraft --help`"
     )
 
 
@@ -85,7 +85,7 @@ def test_an_argument_that_is_not_UTF_8_is_refused(complaint: Complaint) -> None:
         (["accept", "x", "-d", "ngram", "--temperature", "warm"], ["--temperature", "warm"]),
         (["accept", "x"], ["no drafter given; use --drafter"]),
         (["accept", "x", "-d", "ngrm"], ["unknown mechanism 'ngrm'", "external, eagle3"]),
-        (["accept", "x", "-d", "eagle3:y"], ["'eagle3' is not in this version", "external, ngram, suffix"]),
+        (["accept", "x", "-d", "eagle3"], ["eagle3 needs a model, as eagle3:PATH_OR_ID"]),
         (["accept", "x", "-d", "suffix,max_tree_depth=1"], ["max_tree_depth must be in 2..512; got 1"]),
         (["accept", "x", "-d", "external:y,layers=0"], ["layers must be at least 1; got 0"]),
         (["accept", "x", "-d", "ngram,n_mx=3"], ["unknown option 'n_mx'", "n_max"]),
@@ -145,6 +145,11 @@ def test_an_argument_that_is_not_UTF_8_is_refused(complaint: Complaint) -> None:
         (["advise", "--acceptance", "al.csv"], ["--timing", "see `codraft advise --help`"]),
         (["frontier", "--timing", "steps.csv"], ["--acceptance", "see `codraft frontier --help`"]),
         (["advise", *FIGURES, "--tile", "many"], ["--tile", "'many' is not a whole number"]),
+        (["convert", "x", "--to", "zlab"], ["--output", "see `codraft convert --help`"]),
+        (["convert", "x", "-o", "out"], ["--to", "see `codraft convert --help`"]),
+        (["convert", "x", "--to", "zlab", "-o", "ok.jsonl"], ["cannot write ok.jsonl: it is a file"]),
+        (["convert", "x", "--to", "zlab", "-o", "."], ["the folder holds files already"]),
+        (["convert", "x", "--to", "zlab", "-o", "out", "--engine", "ollama"], ["--engine", "ollama"]),
         (["report"], ["STUDY", "see `codraft report --help`"]),
         (["report", "none"], ["none is no study folder (it has no study.toml)", "codraft tune TARGET -o none"]),
         (["report", "ok.jsonl"], ["ok.jsonl is no study folder"]),
@@ -170,6 +175,7 @@ COMMANDS = {
     "advise": ["advise", *FIGURES],
     "frontier": ["frontier", *FIGURES],
     "inspect": ["inspect", "no-such-model"],
+    "convert": ["convert", "no-such-head", "--to", "zlab", "-o", "out"],
     "report": ["report", "x"],
 }
 each_verb = pytest.mark.parametrize("verb", VERB_TAILS)

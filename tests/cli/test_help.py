@@ -70,9 +70,10 @@ FLAGS = {
     "advise": "--acceptance --timing --batch --context --target --tile --json",
     "inspect": "--method --engine --depth --tp --context --prompts --full --json",
     "frontier": "--acceptance --timing --batch --context --json",
+    "convert": "--to --output --target --engine --json",
     "report": "--output --json",
 }
-SHORT = {"-D": ("accept", "generate", "tune", "profile", "inspect"), "-o": ("tune", "report")}
+SHORT = {"-D": ("accept", "generate", "tune", "profile", "inspect"), "-o": ("tune", "convert", "report")}
 
 
 @pytest.mark.parametrize("verb", VERBS)

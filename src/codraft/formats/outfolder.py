@@ -13,38 +13,42 @@ from codraft.core.files import PART, missing_ancestor, part_name, remove_empty, 
 
 def check_new_folder(path: Path) -> None:
     """Refuse before the work a place where no new folder can be: a file, or a folder that holds something."""
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_dir():
-        raise SpecError(f"cannot write {path}: it is a file; name a folder that does not exist yet")
+    goal = Path(os.path.realpath(path))
     made = None
     try:
-        if path.is_dir() and any(path.iterdir()):
+        if goal.exists() and not goal.is_dir():
+            raise SpecError(f"cannot write {path}: it is a file; name a folder that does not exist yet")
+        if goal.is_dir() and any(goal.iterdir()):
             raise SpecError(f"cannot write {path}: the folder holds files already; name one that does not exist yet")
-        made = missing_ancestor(path.parent)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(tempfile.mkdtemp(dir=path.parent, prefix=part_name(path), suffix=PART))
+        made = missing_ancestor(goal.parent)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(tempfile.mkdtemp(dir=goal.parent, prefix=part_name(goal), suffix=PART))
     except OSError as error:
         raise SpecError(write_failure(path, error)) from error
     finally:
         if made is not None:
-            remove_empty(path.parent, made)
+            remove_empty(goal.parent, made)
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` that takes its name when the block ends well; an error leaves nothing. `path` may be there
-    as an empty folder."""
+    as an empty folder, or lead to one."""
+    goal = Path(os.path.realpath(path))
     part: Path | None = None
-    path = Path(os.path.realpath(path))
+    made = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=part_name(path), suffix=PART))
+        made = missing_ancestor(goal.parent)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=goal.parent, prefix=part_name(goal), suffix=PART))
         yield part
         part.chmod(0o755)
         # Over a folder that holds something, or a file, the system refuses this by itself.
-        os.rename(part, path)
+        os.rename(part, goal)
     except OSError as error:
         raise SpecError(write_failure(path, error)) from error
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)
+        if made is not None:
+            remove_empty(goal.parent, made)
