@@ -191,6 +191,8 @@ def test_the_cache_holds_what_a_fresh_one_would_be_built_from_true_features(name
     for drafter in (used, rebuilt):
         picker.script = [[0]] * modules
         drafter.propose([stream.output_ids[6]], modules)
+    row = sum(held[0].numel() for cache in used._caches for held in cache.held(0, 0))
+    assert head.device_bytes(5) - head.device_bytes(0) == 5 * 8 * row
     for m in range(modules):
         assert used._caches[m].lengths == rebuilt._caches[m].lengths == [10 - m]
         for one, other in zip(used._caches[m].held(0, 0), rebuilt._caches[m].held(0, 0), strict=True):
@@ -402,3 +404,16 @@ def test_drawn_drafts_leave_the_targets_law_exactly(
         for i, token in enumerate(text):
             expected *= float(target.logits([1, 0, *text[:i]]).softmax(-1)[token])
         assert abs(chance - expected) < 1e-12
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_modules_run_in_the_targets_dtype_and_choose_experts_in_float32(name: str) -> None:
+    one = made(name, 2)
+    ends, layout = ToyEnds(V, H), one.layout()
+    ends.embedding_VH, ends.head_VH = ends.embedding_VH.bfloat16(), ends.head_VH.bfloat16()
+    head = make_head(layout, one.tensors, "final", ends, torch.bfloat16, "cpu")
+    stored = {key.rpartition(".")[2]: weight.dtype for key, weight in head.named_parameters()}
+    assert stored.pop("e_score_correction_bias", torch.float32) == torch.float32
+    assert set(stored.values()) == {torch.bfloat16}
+    rollout = Rollout(head, numbers(6).bfloat16(), torch.arange(7))
+    assert head.logits(0, rollout.step()).dtype == torch.bfloat16

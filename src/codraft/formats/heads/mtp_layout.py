@@ -119,8 +119,8 @@ def refuse_others(checkpoint: Checkpoint, held: list[str], where: str) -> None:
     stages = next((key for key in (*part, *checkpoint.config) if key.startswith("dspark_")), None)
     if stages is not None:
         raise SpecError(
-            f"{where}: its mtp namespace holds DSpark stages ({stages} in config.json), not MTP modules; name them as "
-            "dspark:PATH_OR_ID"
+            f"{where}: its mtp namespace holds DSpark stages ({stages} in config.json), not MTP modules; measure them "
+            "with an engine, or choose another mechanism"
         )
     mixer = next((name for name in held if ".mixer." in name), None)
     if mixer is not None:
