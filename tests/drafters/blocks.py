@@ -49,6 +49,14 @@ NEXT = {"sample_from_anchor": True}
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
 MARKOV = {"markov_rank": 3, "enable_confidence_head": True, "confidence_head_with_markov": True}
 GATE, JOINT = "markov_head.gate_proj.bias", "markov_head.joint_proj.bias"
+# A head wide enough to learn eight streams by heart.
+WIDE = {
+    "vocab_size": 16,
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "target_hidden_size": H,
+}
 # Every option that changes what a block computes: the keys that set it, and tensors that a file has beside the usual.
 DFLASH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "same_slot": ({}, ()),
@@ -229,7 +237,7 @@ def features_of(target: FeatureToy, tokens: Sequence[int], taps: Sequence[Tap]) 
 def overfit(module: DFlashHead, target: FeatureToy, streams: Sequence[TokenStream], k: int, steps: int) -> None:
     """Train on the teacher-forced pass over all blocks of all streams, cross-entropy of the streams' tokens."""
     module.requires_grad_(True)
-    optimizer = torch.optim.Adam(module.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
     num_slots = k + module.first_slot
     tokens = [torch.tensor([*s.prompt_ids, *s.output_ids]) for s in streams]
     starts = [torch.arange(len(s.prompt_ids), len(ids) - k) for s, ids in zip(streams, tokens, strict=True)]

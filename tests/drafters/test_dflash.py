@@ -19,7 +19,7 @@ from codraft.drafters.block import BlockDrafter, stream_blocks
 from codraft.drafters.pick import Picker
 from codraft.replay.measure import replay
 
-from tests.drafters.blocks import TAPS, FeatureToy, V, drafter_of, module_of, overfit, published
+from tests.drafters.blocks import TAPS, WIDE, FeatureToy, V, drafter_of, module_of, overfit, published
 from tests.drafters.heads import assert_replay_is_live, gather, random_stream, streams_of
 from tests.drafters.test_external import net
 
@@ -74,13 +74,13 @@ def test_the_live_drafter_drafts_what_published_code_drafts(case: str) -> None:
     assert compared >= 4
 
 
-@pytest.mark.parametrize(("variant", "block"), [("same_slot", "resize"), ("sliding", "truncate")])
+@pytest.mark.parametrize(("variant", "block"), [("same_slot", "resize"), ("causal", "truncate")])
 def test_an_overfit_head_is_always_right(variant: str, block: str) -> None:
     target = FeatureToy(16, seed=3, eos=False)
     prompts = [[(3 * i + 5 * j) % 16 for j in range(3)] for i in range(8)]
     streams = streams_of(target, prompts, GREEDY, asked=6, tail=3)
-    module = module_of("dflash", variant, vocab_size=16, hidden_size=32, target_hidden_size=16, intermediate_size=64)
-    overfit(module, target, streams, 3, 120)
+    module = module_of("dflash", variant, **WIDE)
+    overfit(module, target, streams, 3, 50)
     drafter = drafter_of(module, Picker("greedy", GREEDY, 16), block=block)
     logs = replay(target, drafter, streams, GREEDY, target.eos_ids, [3])
     assert [log.accepted_N.tolist() for log in logs.by_depth[3]] == [[3, 3]] * 8
@@ -192,6 +192,25 @@ def test_a_masks_own_embedding_stands_for_the_token(tmp_path: Path) -> None:
     assert not torch.allclose(block(plain), block(own))
     own.head.mask_embedding.data = TARGET.embed(torch.tensor([47]))[0]  # type: ignore[attr-defined]
     assert torch.equal(block(plain), block(own))
+
+
+def test_rotary_pairs_are_those_that_the_config_says() -> None:
+    """Turning keeps the length of every pair: halves of a head as a rule, neighbours where `is_neox_style` is false."""
+    for variant, pairs in (("same_slot", [(0, 2), (1, 3)]), ("interleaved", [(0, 1), (2, 3)])):
+        module = module_of("dflash", variant)
+        fused = random_stream(0, V, 16, (0,), (1, 1)).features[0].expand(2, 16)
+        [(still, turned), *_] = [keys[:, 0] for keys, _ in module.context(fused, torch.tensor([0, 3]))]
+        assert not torch.allclose(still, turned)
+        for pair in pairs:
+            torch.testing.assert_close(still[list(pair)].norm(), turned[list(pair)].norm())
+
+
+def test_a_layer_may_be_read_twice(tmp_path: Path) -> None:
+    config = changed(dflash_config={"mask_token_id": 47, "target_layer_ids": [1, 0, 1]})
+    drafter = dflash.build(DflashSpec(path=str(write_head(tmp_path / "head", config, {}))), beside())
+    assert drafter.taps == (1, 0)
+    streams = streams_of(TARGET, [[3, 4, 5], [9]], GREEDY, asked=6, tail=2)
+    assert_replay_is_live(TARGET, drafter, streams, GREEDY, [2])
 
 
 def changed(**keys: Any) -> dict[str, Any]:

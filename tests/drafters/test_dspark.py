@@ -25,6 +25,7 @@ from codraft.replay.measure import replay
 from tests.drafters.blocks import (
     TAPS,
     WARM,
+    WIDE,
     FeatureToy,
     H,
     V,
@@ -234,10 +235,8 @@ def test_an_overfit_head_is_always_right(variant: str) -> None:
     target = FeatureToy(16, seed=3, eos=False)
     prompts = [[(3 * i + 5 * j) % 16 for j in range(3)] for i in range(8)]
     streams = streams_of(target, prompts, GREEDY, asked=6, tail=3)
-    module = module_of(
-        "dspark", variant, vocab_size=16, hidden_size=32, target_hidden_size=16, intermediate_size=64, block_size=3
-    )
-    overfit(module, target, streams, 3, 100)
+    module = module_of("dspark", variant, **WIDE)
+    overfit(module, target, streams, 3, 40)
     drafter = drafter_of(module, Picker("greedy", GREEDY, 16))
     logs = replay(target, drafter, streams, GREEDY, target.eos_ids, [3])
     assert [log.accepted_N.tolist() for log in logs.by_depth[3]] == [[3, 3]] * 8

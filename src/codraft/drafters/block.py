@@ -178,7 +178,8 @@ class BlockDrafter:
         cut: Cut | None = None,
     ) -> None:
         self.head, self.picker, self.info, self.block, self.cut = head, picker, info, block, cut
-        self.taps = head.taps
+        # A head may read a layer twice.
+        self.taps = tuple(dict.fromkeys(head.taps))
         self._requests: list[Request] = []
         self._cache = KeyValueCache(0, 0)
 

@@ -18,13 +18,13 @@ from codraft.decode.hf.rope import frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter, KeysValues
+from codraft.drafters.fit import check_fit
 from codraft.drafters.layers.attention import Sight
 from codraft.drafters.layers.decoder import DecoderLayer
 from codraft.drafters.layers.parts import RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.weights import LoadedHead, fill, load_head, target_ids, weight_bytes
 from codraft.formats.fields import Fields
-from codraft.formats.heads.detect import architectures
 from codraft.formats.heads.head import Head
 from codraft.formats.heads.options import agreed, block_options, layer_options
 
@@ -168,33 +168,11 @@ def picker_of(draft: str, loaded: LoadedHead, beside: Beside) -> Picker:
 def check(loaded: LoadedHead, target: HFModel, vocab_size: int) -> None:
     """Refuse what cannot work beside this target, in one sentence."""
     head, where = loaded.head, f"drafter {loaded.id}"
-    if any(kind.startswith("Gemma4") for kind in architectures(head.config)):
-        raise SpecError(f"{where}: its layers are Gemma 4's, with norms behind their parts; codraft runs Qwen3's")
     if not head.taps:
         raise SpecError(f"{where}: no layer ids are given; write target_layer_ids, those of the training")
-    taps = head.taps[0].outputs
-    if any(not -1 <= tap < target.num_layers for tap in taps):
-        raise SpecError(
-            f"{where} reads the outputs of layers {list(taps)}, and the target's are 0..{target.num_layers - 1} (-1: "
-            "embeddings); it was trained for another target, see codraft inspect"
-        )
-    if head.target_hidden != target.hidden_size:
-        raise SpecError(
-            f"{where} reads features of width {head.target_hidden}, and the target's hidden size is "
-            f"{target.hidden_size}; it was trained for another target"
-        )
-    missing = [name for name in ("embed_tokens", "lm_head") if not loaded.own(f"{name}.weight")]
-    if missing and head.geometry.hidden != target.hidden_size:
-        raise SpecError(
-            f"{where} has hidden size {head.geometry.hidden} and no {' and '.join(missing)} of its own, and the "
-            f"target's hidden size is {target.hidden_size}; fetch the file that holds them"
-        )
+    check_fit(loaded, head.taps[0].outputs, target, vocab_size)
     if head.vocab_size is None and any(loaded.own(name) for name in OF_VOCABULARY):
         raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write it, {vocab_size} here")
-    if head.vocab_size not in (None, vocab_size):
-        raise SpecError(
-            f"{where}: vocab_size is {head.vocab_size}, the target's {vocab_size}; it was trained for another target"
-        )
     check_scales(head)
 
 
