@@ -129,7 +129,9 @@ def combine(parts: list[tuple[Tensor, Tensor]], sinks_h: Tensor | None = None) -
 
 
 def grouped(x: Tensor, heads: int) -> Tensor:
-    """Keys or values [..., g, D] repeated to one for each query head."""
+    """Keys or values [..., g, D] repeated to one for each query head; a single one is not copied (latent attention)."""
+    if x.shape[-2] == 1:
+        return x.expand(*x.shape[:-2], heads, x.shape[-1])
     return x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2)
 
 
