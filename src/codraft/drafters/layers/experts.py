@@ -1,4 +1,4 @@
-"""A mixture of experts over flat rows: a router chooses `top_k` of them for each row [Shazeer17].
+"""A mixture of experts over flat rows: a router chooses `top_k` of them for each row.
 
 DeepSeek scores with a sigmoid, chooses by score plus a bias within the best groups, and weighs by the score alone
 [DeepSeekV3]; Qwen weighs by a softmax and gates its shared expert.
