@@ -152,8 +152,8 @@ class Eagle3Spec:
 class MtpSpec:
     """Multi-token-prediction modules: of the target's own checkpoint, or of another folder where `path` is given.
 
-    `feedback` is what a step hands to the next, a module's output before or after its last norm; None: as vLLM 0.32 does
-    it for the family.
+    `feedback` is what a step hands to the next, a module's output before or after its last norm; None: as vLLM 0.32
+    does it for the family.
     """
 
     PATH: ClassVar[Path] = "optional"

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from codraft.core.schema import DrafterInfo
@@ -155,7 +156,7 @@ def stream_blocks(
     """
     at_once = max(1, SLOTS_AT_ONCE // num_slots)
     filled = []
-    for part_C in starts_C.split(at_once):
+    for part_C in torch.split(starts_C, at_once):
         sight = BlockSight([Site(part_C.tolist(), context.__getitem__)], num_slots, head.causal)
         filled.append(head.fill(tokens_T[part_C], part_C, num_slots, sight))
     return torch.cat(filled)
@@ -206,7 +207,9 @@ class BlockDrafter:
         anchors = max(len(output_ids) - 1, 0)
         num_slots, k = self._shape(D)
         dense = self.draft_kind == "dense"
-        hit_AD = np.zeros((anchors, D), dtype=np.float64 if dense else np.bool_)
+        hit_AD: NDArray[np.float64] | NDArray[np.bool_] = np.zeros(
+            (anchors, D), dtype=np.float64 if dense else np.bool_
+        )
         drafted_A = np.full(anchors, k, dtype=np.int64)
         if anchors == 0 or k == 0:
             return Unrolled(drafted_A, hit_AD)
@@ -299,7 +302,7 @@ class BlockDrafter:
     def _draft(self, drafts: Drafts, hidden_CkH: Tensor, anchors: Sequence[int]) -> list[list[float]]:
         """Extend the chains over all slots; confidences of each sequence, where something is cut by them."""
         head, k = self.head, hidden_CkH.shape[1]
-        base_CkV = head.logits(hidden_CkH.flatten(0, 1)).unflatten(0, hidden_CkH.shape[:2])
+        base_CkV = torch.unflatten(head.logits(hidden_CkH.flatten(0, 1)), 0, hidden_CkH.shape[:2])
         previous_C = torch.tensor(anchors, device=hidden_CkH.device)
         memory_Cs = head.begin(hidden_CkH[:, 0])
         confidence: list[list[float]] = [[] for _ in anchors]
@@ -324,7 +327,7 @@ class BlockDrafter:
         positions = [held + i for held, count in zip(self._cache.lengths, counts, strict=True) for i in range(count)]
         layers = self.head.context(fused_NH, torch.tensor(positions, device=fused_NH.device))
         for layer, (keys, values) in enumerate(layers):
-            parts = zip(keys.split(counts), values.split(counts), strict=True)
+            parts = zip(torch.split(keys, counts), torch.split(values, counts), strict=True)
             for sequence, (k_MgD, v_MgE) in enumerate(parts):
                 self._cache.write(layer, sequence, k_MgD, v_MgE)
         self._cache.advance(counts)
