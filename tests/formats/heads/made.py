@@ -13,6 +13,7 @@ from codraft.formats.heads.detect import detect
 from codraft.formats.heads.head import Head
 from codraft.formats.heads.layout import canonical
 from codraft.formats.heads.meaning import meaning_of
+from codraft.formats.heads.options import block_options, eagle3_options, layer_options, layer_windows
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import DTYPE_BITS, read_raw
 
@@ -137,7 +138,9 @@ def eagle3(draw: Draw, family: str, *, plain: bool = False) -> Made:
     if own_embedding:
         tensors["embed_tokens.weight"] = filled("own", dtype, V, HIDDEN) if wide else EMBEDDING
     if reduced:
-        tensors |= {"lm_head.weight": filled("lm", dtype, VD, HIDDEN), **maps(draw, marks=family != "modelopt")}
+        # Some publishers leave t2d out.
+        marked = library or (family == "safeailab" and draw(st.booleans()))
+        tensors |= {"lm_head.weight": filled("lm", dtype, VD, HIDDEN), **maps(draw, marks=marked)}
     elif not flat or draw(st.booleans()):
         tensors["lm_head.weight"] = filled("lm", dtype, V, HIDDEN)
     if norms == "fc_norm" and family in ("safeailab", "speculators"):
@@ -326,6 +329,15 @@ def head_of(folder: Path) -> Head:
 def meaning(folder: Path) -> dict[str, Any]:
     """What the head in a folder means."""
     return meaning_of(head_of(folder))
+
+
+def options_of(folder: Path) -> tuple[Any, ...]:
+    """What the drafters take from the head in a folder: nothing of it goes through `meaning_of`."""
+    head = head_of(folder)
+    switches = eagle3_options(head) if head.mechanism == "eagle3" else block_options(head)
+    layers, taps = head.taps[0].outputs, head.taps
+    assert all(one.outputs == layers for one in taps)
+    return switches, layer_options(head), layer_windows(head), layers, head.markov, head.target_hidden, head.reduced
 
 
 def by_canonical(folder: Path) -> Stored:

@@ -113,7 +113,7 @@ def safeailab(frame: Frame) -> Config:
     nested: Config = {}
     if frame.outputs is not None:
         nested = {IDS: list(frame.outputs), "use_aux_hidden_state": True}
-    nested |= engine_switches(frame, options)
+    nested |= engine_switches(options)
     return {**config, **({"eagle_config": nested} if nested else {}), **whole_keys(frame)}
 
 
@@ -128,9 +128,7 @@ def modelopt(frame: Frame) -> Config:
         "use_mtp_layernorm": False,
         "next_layer_regular": len(options.doubled) == 1 or not all(options.doubled),
     }
-    if options.norm_before_fc:
-        nested["norm_before_fc"] = True
-    nested |= engine_switches(frame, options)
+    nested |= engine_switches(options)
     return {
         "architectures": [class_name(frame)],
         **layers,
@@ -191,8 +189,8 @@ def top(frame: Frame, options: Eagle3Options) -> Config:
     return {**found, **num_target_layers(frame)}
 
 
-def engine_switches(frame: Frame, options: Eagle3Options) -> Config:
-    """Switches in `eagle_config` that an engine reads and the layout's own project does not. The one for the feedback
+def engine_switches(options: Eagle3Options) -> Config:
+    """Switches of `eagle_config` that NVIDIA's files and engines have beyond Model-Optimizer's. The one for feedback
     goes with `norm_output`, which by itself could be SpecForge's."""
     found: Config = {}
     if options.norm_before_fc:
