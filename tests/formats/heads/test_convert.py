@@ -62,7 +62,7 @@ def run(source: Path, to: str, output: Path, target: Path | None = None, engine:
     )
 
 
-@pytest.mark.parametrize(("mechanism", "family", "to"), PAIRS, ids="-".join)
+@pytest.mark.parametrize(("mechanism", "family", "to"), PAIRS)
 @settings(max_examples=10)
 @given(data=st.data(), plain=st.booleans())
 def test_there_and_back_gives_the_same_tensors_and_the_same_head(
