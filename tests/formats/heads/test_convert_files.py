@@ -161,14 +161,9 @@ def test_modules_that_the_library_has_no_class_for_are_refused(name: str, words:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_module_of_the_library_gets_the_names_that_a_target_would_have(tmp_path: Path) -> None:
-    modules(GOLDEN / "mtp_speculators_qwen3", "native", tmp_path / "b")
-    modules(tmp_path / "b", "native", tmp_path / "c")
-
-    names = set(made.stored(tmp_path / "b"))
-    assert {"mtp.fc.weight", "mtp.norm.weight", "mtp.pre_fc_norm_hidden.weight"} <= names
-    assert "mtp.layers.0.self_attn.q_norm.weight" in names
-    assert made.stored(tmp_path / "c") == made.stored(tmp_path / "b")
+def test_a_module_of_a_model_that_has_none_has_no_native_names(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no target of model_type 'qwen3' has MTP modules of its own"):
+        modules(GOLDEN / "mtp_speculators_qwen3", "native", tmp_path / "b")
 
 
 def test_a_file_of_modules_that_the_index_passes_over_is_found(tmp_path: Path) -> None:

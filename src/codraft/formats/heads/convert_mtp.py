@@ -16,7 +16,7 @@ from codraft.formats.heads.frame import Config, Frame, speculators_frame, whole_
 from codraft.formats.heads.head import Family, Kind
 from codraft.formats.heads.meaning import differences, meaning_of
 from codraft.formats.heads.mtp_layout import MtpLayout, read_layout
-from codraft.formats.heads.mtp_options import SPECULATORS, text_part
+from codraft.formats.heads.mtp_options import NATIVE, SPECULATORS, text_part
 from codraft.formats.heads.opened import Opened, OpenedTarget
 from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
 from codraft.formats.heads.plan import CONFIG, Plan, beside, encoded, refuse, said_of
@@ -109,6 +109,11 @@ def other(opened: Opened, family: Family, target: OpenedTarget | None, frame: Fr
         raise SpecError(
             f"{opened.label}: speculators files of MTP hold one module of {', '.join(SPECULATORS)}, and these are "
             f"{what}; write --to native"
+        )
+    if family == "native" and model_type not in NATIVE:
+        raise SpecError(
+            f"{opened.label}: no target of model_type '{shown(model_type)}' has MTP modules of its own, hence no "
+            "names to write; keep the speculators layout"
         )
     stored = [opened.tensors[name] for name in layout.stored()]
     packed = next((info for info in stored if info.dtype not in FLOATS), None)
