@@ -17,6 +17,7 @@ from codraft.core.record import read_record
 from tests.formats.heads import made
 from tests.models.inspect.layouts import ALL
 from tests.models.inspect.pairs import pair
+from tests.served import serving_hub
 
 # Runs `main` with the given words and names the heavy modules that it took in.
 PROBE = """
@@ -141,6 +142,24 @@ def test_an_interrupt_takes_the_half_written_folder_away(tmp_path: Path, monkeyp
     monkeypatch.setattr("codraft.formats.heads.convert.write_raw", interrupted)
     assert main(["convert", str(head), "--to", "zlab", "-o", str(tmp_path / "out")]) == 130
     assert sorted(path.name for path in tmp_path.iterdir()) == ["head", "target"]
+
+
+def test_a_hub_id_is_read_by_ranges(tmp_path: Path) -> None:
+    """In a process of its own, since huggingface_hub reads its settings when it is imported."""
+    target, head = written("eagle3", tmp_path)
+    words = ["convert", "o/head", "--to", "speculators", "--target", "o/target", "-o", str(tmp_path / "out")]
+    with serving_hub({"o/target": target, "o/head": head}) as hub:
+        done = subprocess.run(
+            [sys.executable, "-m", "codraft", *words, "--json", "-"],
+            capture_output=True, text=True, check=False, env=hub.environment(tmp_path / "cache"),
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["target"] == "o/target"
+    local = tmp_path / "local"
+    assert main(["convert", str(head), "--to", "speculators", "--target", str(target), "-o", str(local)]) == 0
+    assert made.stored(tmp_path / "out") == made.stored(local)
+    verifier = made.config_of(tmp_path / "out")["speculators_config"]["verifier"]
+    assert verifier["name_or_path"] == "o/target"
 
 
 def test_help_lists_the_layouts_of_every_mechanism(
