@@ -1,4 +1,4 @@
-"""Serial heads, teacher-forced: D steps from every row of a stream at once. Replay reads it, and so does training.
+"""Serial heads, teacher-forced: D steps from every row of a stream at once. Replay reads it, and training will.
 
 Row t pairs feature t with token t + 1 and stands for the anchor at position t + 1. Step k of a row takes in the
 stream's token t + 1 + k and predicts token t + 2 + k. What a row may look at is what live decoding would have: keys of
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from codraft.decode.target import Tap
-from codraft.drafters.layers.attention import Sight, attend, causal, combine, scores
+from codraft.drafters.layers.attention import Sight, attend, causal
 
-# Rows whose scores against a whole stream are held at once.
-ROWS_AT_ONCE = 512
+# Rows whose scores against a whole stream are held at once, at most and at least.
+ROWS_AT_ONCE, FEWEST_ROWS = 512, 16
 
 
 class SerialHead(Protocol):
@@ -99,29 +99,33 @@ class OwnChain:
         self.layer += 1
         chain.keys.append(k_NgD)
         chain.values.append(v_NgE)
-        # The newest r + 1 keys are those in the window; a row's own lie nearest.
+        # A row's own keys are the nearest: of a window they take the first places.
         kept = len(chain.keys) if window is None else min(window, len(chain.keys))
         own_NcgD, own_NcgE = torch.stack(chain.keys[-kept:], 1), torch.stack(chain.values[-kept:], 1)
-        slots_M = torch.arange(len(keys), device=keys.device)
+        # Rows of a chunk also meet each other's keys, behind the mask: few rows where chains are long.
+        at_once = max(FEWEST_ROWS, min(ROWS_AT_ONCE, len(keys) // kept))
         seen = []
-        for start in range(0, len(q_NhD), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
+        for start in range(0, len(q_NhD), at_once):
+            part = slice(start, start + at_once)
             rows_Q = self.rows_N[part]
-            last = int(rows_Q.max()) + 1
-            mask_QM = slots_M[:last] <= rows_Q[:, None]
+            last = int(rows_Q[-1]) + 1
+            first = 0 if window is None else min(last, max(0, int(rows_Q[0]) + 1 + len(chain.keys) - window))
+            slots_M = torch.arange(first, last, device=keys.device)
+            true_QM = slots_M <= rows_Q[:, None]
             if window is not None:
-                mask_QM &= rows_Q[:, None] + len(chain.keys) - slots_M[:last] < window
-            true_hQM = scores(q_NhD[part], keys[:last], scale).masked_fill(~mask_QM, -torch.inf)
-            own_hQc = own_scores(q_NhD[part], own_NcgD[part], scale)
-            seen.append(combine([(true_hQM, values[:last]), (own_hQc, own_NcgE[part])], sinks_h))
+                true_QM &= rows_Q[:, None] + len(chain.keys) - slots_M < window
+            own_QR = torch.eye(len(rows_Q), dtype=torch.bool, device=keys.device).repeat_interleave(kept, dim=1)
+            seen.append(
+                attend(
+                    q_NhD[part],
+                    torch.cat((keys[first:last], own_NcgD[part].flatten(0, 1))),
+                    torch.cat((values[first:last], own_NcgE[part].flatten(0, 1))),
+                    torch.cat((true_QM, own_QR), dim=1),
+                    scale=scale,
+                    sinks_h=sinks_h,
+                )
+            )
         return torch.cat(seen)
-
-
-def own_scores(q_QhD: Tensor, k_QcgD: Tensor, scale: float) -> Tensor:
-    """[h, Q, c] of every query with the keys of its own row."""
-    Q, h, D = q_QhD.shape
-    q_QgiD = q_QhD.view(Q, k_QcgD.shape[2], h // k_QcgD.shape[2], D)
-    return (torch.einsum("qgid,qcgd->giqc", q_QgiD, k_QcgD) * scale).flatten(0, 1)
 
 
 class Rollout:

@@ -25,9 +25,10 @@ class Sight(Protocol):
 
 
 class GroupedAttention(nn.Module):
-    """Grouped-query attention with optional biases, norms of queries and keys, a window and sinks.
+    """Grouped-query attention with optional biases, norms of queries and keys, a window, sinks and gates.
 
-    `inputs` is the width it reads; EAGLE-3's first layer reads twice its hidden size.
+    `inputs` is the width it reads; EAGLE-3's first layer reads twice its hidden size. `gated` makes q_proj twice as
+    wide, each head's query and then its gate, whose sigmoid multiplies what was seen (Qwen3-Next, Qwen3.5).
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class GroupedAttention(nn.Module):
         norm_eps: float | None = None,
         unit_offset: bool = False,
         window: int | None = None,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim, self.window = heads, kv_heads, head_dim, window
-        self.q_proj = nn.Linear(inputs, heads * head_dim, bias=bias)
+        self.gated = gated
+        self.q_proj = nn.Linear(inputs, heads * head_dim * (2 if gated else 1), bias=bias)
         self.k_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(inputs, kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(heads * head_dim, hidden, bias=output_bias)
@@ -57,10 +60,12 @@ class GroupedAttention(nn.Module):
         # Shared by all layers: not a part of this one.
         self._rotary = [rotary]
 
-    def queries(self, x_NC: Tensor, positions_N: Tensor) -> Tensor:
-        """[N, heads, head_dim], normed and turned."""
-        q_NhD = self.q_proj(x_NC).unflatten(-1, (self.heads, self.head_dim))
-        return self._turned(q_NhD if self.q_norm is None else self.q_norm(q_NhD), positions_N)
+    def queries(self, x_NC: Tensor, positions_N: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[N, heads, head_dim], normed and turned, and their gates of the same shape, None without."""
+        q_NhD, gate_NhD = self.q_proj(x_NC).unflatten(-1, (self.heads, -1)), None
+        if self.gated:
+            q_NhD, gate_NhD = q_NhD.chunk(2, dim=-1)
+        return self._turned(q_NhD if self.q_norm is None else self.q_norm(q_NhD), positions_N), gate_NhD
 
     def keys_values(self, x_NC: Tensor, positions_N: Tensor) -> tuple[Tensor, Tensor]:
         """Two of [N, kv_heads, head_dim], keys normed and turned."""
@@ -74,9 +79,11 @@ class GroupedAttention(nn.Module):
 
     def forward(self, x_NC: Tensor, positions_N: Tensor, sight: Sight) -> Tensor:
         """[N, hidden]."""
-        q_NhD = self.queries(x_NC, positions_N)
+        q_NhD, gate_NhD = self.queries(x_NC, positions_N)
         k_NgD, v_NgD = self.keys_values(x_NC, positions_N)
         seen_NhD = sight.look(q_NhD, k_NgD, v_NgD, scale=self.head_dim**-0.5, window=self.window, sinks_h=self.sinks)
+        if gate_NhD is not None:
+            seen_NhD = seen_NhD * gate_NhD.sigmoid()
         out_NH: Tensor = self.o_proj(seen_NhD.flatten(1))
         return out_NH
 
@@ -89,43 +96,29 @@ def attend(
     A sink is a logit of its own in every head's softmax that carries no value [GPT-OSS].
     """
     if sinks_h is not None:
-        scores_hQM = scores(q_QhD, k_MgD, scale)
-        if seen_QM is not None:
-            scores_hQM = scores_hQM.masked_fill(~seen_QM, -torch.inf)
-        return combine([(scores_hQM, v_MgE)], sinks_h)
+        return attend_beside_sinks(q_QhD, k_MgD, v_MgE, seen_QM, scale=scale, sinks_h=sinks_h)
     out_hQE = functional.scaled_dot_product_attention(
         q_QhD.transpose(0, 1)[None],
-        grouped(k_MgD, q_QhD.shape[1]).transpose(0, 1)[None],
-        grouped(v_MgE, q_QhD.shape[1]).transpose(0, 1)[None],
+        k_MgD.transpose(0, 1)[None],
+        v_MgE.transpose(0, 1)[None],
         attn_mask=seen_QM,
         scale=scale,
+        enable_gqa=True,
     )[0]
     return out_hQE.transpose(0, 1)
 
 
-def scores(q_QhD: Tensor, k_MgD: Tensor, scale: float) -> Tensor:
-    """[h, Q, M] of every query with every key."""
-    return torch.einsum("qhd,mhd->hqm", q_QhD, grouped(k_MgD, q_QhD.shape[1])) * scale
-
-
-def combine(parts: list[tuple[Tensor, Tensor]], sinks_h: Tensor | None = None) -> Tensor:
-    """One softmax over several sets of keys: (scores [h, Q, M], values [M, g, E] shared by all queries, or
-    [Q, M, g, E], each query's own). Gives [Q, h, E]."""
-    logits = [scores_hQM for scores_hQM, _ in parts]
-    h, Q = logits[0].shape[:2]
-    if sinks_h is not None:
-        logits.append(sinks_h.to(logits[0].dtype)[:, None, None].expand(h, Q, 1))
-    weights = torch.cat(logits, dim=-1).softmax(-1, dtype=wide(logits[0].dtype)).to(logits[0].dtype)
-    out_QhE: Tensor | None = None
-    start = 0
-    for scores_hQM, values in parts:
-        part = weights[..., start : start + scores_hQM.shape[-1]]
-        start += scores_hQM.shape[-1]
-        shared = values.dim() == 3
-        seen_QhE = torch.einsum("hqm,mhe->qhe" if shared else "hqm,qmhe->qhe", part, grouped(values, h))
-        out_QhE = seen_QhE if out_QhE is None else out_QhE + seen_QhE
-    assert out_QhE is not None
-    return out_QhE
+def attend_beside_sinks(
+    q_QhD: Tensor, k_MgD: Tensor, v_MgE: Tensor, seen_QM: Tensor | None, *, scale: float, sinks_h: Tensor
+) -> Tensor:
+    """As `attend`, written out, in float32 at least."""
+    dtype, (Q, h) = wide(q_QhD.dtype), q_QhD.shape[:2]
+    scores_hQM = torch.einsum("qhd,mhd->hqm", q_QhD.to(dtype), grouped(k_MgD, h).to(dtype)) * scale
+    if seen_QM is not None:
+        scores_hQM = scores_hQM.masked_fill(~seen_QM, -torch.inf)
+    sinks_hQ1 = sinks_h.to(dtype)[:, None, None].expand(h, Q, 1)
+    weights_hQM = torch.cat((scores_hQM, sinks_hQ1), dim=-1).softmax(-1)[..., :-1]
+    return torch.einsum("hqm,mhe->qhe", weights_hQM, grouped(v_MgE, h).to(dtype)).to(q_QhD.dtype)
 
 
 def grouped(x: Tensor, heads: int) -> Tensor:
