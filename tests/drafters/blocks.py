@@ -170,7 +170,7 @@ def slot_by_slot(module: DFlashHead, stream: Stream, p: int, num_slots: int, win
     at = [p + j for j in range(num_slots)]
     for layer, causal, window in zip(module._stack, module.causal, windows, strict=True):
         attention, normed = layer.self_attn, layer.input_layernorm(x)
-        q = attention.queries(normed, torch.tensor(at))
+        q, _ = attention.queries(normed, torch.tensor(at))
         ck, cv = attention.keys_values(fused, torch.arange(p))
         bk, bv = attention.keys_values(normed, torch.tensor(at))
         keys, values, places = torch.cat((ck, bk)), torch.cat((cv, bv)), [*range(p), *at]

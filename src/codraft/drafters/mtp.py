@@ -20,7 +20,6 @@ from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.layers.attention import GroupedAttention, Sight
 from codraft.drafters.layers.experts import Routing, SparseFFN
-from codraft.drafters.layers.gated import GatedAttention
 from codraft.drafters.layers.latent import LatentAttention
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
@@ -70,8 +69,7 @@ def attention(options: MtpOptions, rotary: Rotary) -> nn.Module:
             scale=shape.scale,
             bias=shape.bias,
         )
-    kind = GatedAttention if shape.gated else GroupedAttention
-    return kind(
+    return GroupedAttention(
         H,
         H,
         shape.heads,
@@ -82,6 +80,7 @@ def attention(options: MtpOptions, rotary: Rotary) -> nn.Module:
         output_bias=shape.output_bias,
         norm_eps=options.eps if shape.qk_norm else None,
         unit_offset=options.dialect.unit_offset,
+        gated=shape.gated,
     )
 
 
