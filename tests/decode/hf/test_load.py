@@ -1,4 +1,4 @@
-"""Loading a model with its first layers alone."""
+"""Loading a model: with its first layers alone, and a mixture of experts in float64."""
 
 from pathlib import Path
 from typing import Any
@@ -111,3 +111,36 @@ def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
         load_model(str(folder), "float64", layers=4)
     with pytest.raises(SpecError, match="layers must be at least 1; got 0"):
         parse_drafter(f"external:{folder},layers=0")
+
+
+MIXTURES: dict[str, Any] = {
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **SHAPE, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12
+    ),
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(
+        **{**SHAPE, "num_key_value_heads": 2},
+        q_lora_rank=6, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=6, n_routed_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=12, n_group=2, topk_group=1, first_k_dense_replace=1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_mixture_of_experts_runs_in_float64(name: str, tmp_path: Path) -> None:
+    """transformers' own choice of kernels has none for it; other dtypes keep that choice."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = transformers.AutoModelForCausalLM.from_config(
+            MIXTURES[name](), dtype=torch.float64, experts_implementation="eager"
+        )
+        with torch.no_grad():
+            for weight in made.parameters():
+                weight.normal_(0, 0.5)
+    made.save_pretrained(tmp_path)
+    prompt = [3, 9, 4, 7, 5]
+    with torch.no_grad():
+        expected = made(torch.tensor([prompt])).logits[0]
+    model = load_model(str(tmp_path), "float64")
+    assert model.dtype == "float64"
+    torch.testing.assert_close(model.forward([prompt], model.new_cache(1, 9)).logits[0], expected)
+    assert load_model(str(tmp_path), "float32").model.config._experts_implementation == "grouped_mm"

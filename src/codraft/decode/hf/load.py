@@ -152,7 +152,7 @@ def load_model(model_id: str, dtype: str = "auto", layers: int | None = None) ->
     `layers` keeps the first decoder layers alone, with the model's own last norm and head.
     """
     check_dtype(dtype)
-    import_torch()
+    torch = import_torch()
     quiet_transformers()
     import transformers
 
@@ -163,8 +163,11 @@ def load_model(model_id: str, dtype: str = "auto", layers: int | None = None) ->
     if layers is not None:
         keep_layers(config.get_text_config(decoder=True), layers, model_id)
     with readable(model_id):
+        kind = pick_dtype(dtype, own_dtype(config), device())
+        # torch has no grouped matrix product in float64, which transformers would run a mixture of experts with.
+        options = {"experts_implementation": "eager"} if kind == torch.float64 else {}
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=pick_dtype(dtype, own_dtype(config), device()), **LOCAL
+            folder, config=config, dtype=kind, **options, **LOCAL
         ).to(device())
         return HFModel(model, model_id)
 
