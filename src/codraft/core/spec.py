@@ -15,7 +15,7 @@ from codraft.core.errors import SpecError
 MECHANISMS = ("external", "eagle3", "mtp", "dflash", "dspark", "ngram", "suffix")
 MAX_DEPTH = 64
 
-# Whether a mechanism's drafters come from a checkpoint of their own.
+# Whether a mechanism's drafters come from a checkpoint of their own; `WINDOWED` whether that has a context window.
 Path = Literal["none", "optional", "needed"]
 Draft = Literal["greedy", "sample"]
 
@@ -64,6 +64,7 @@ class NgramSpec:
     """Drafts what followed an earlier copy of the last n tokens, longest n first."""
 
     PATH: ClassVar[Path] = "none"
+    WINDOWED: ClassVar[bool] = False
     mechanism: Literal["ngram"] = "ngram"
     name: str = "ngram"
     n_min: int = 2
@@ -87,6 +88,7 @@ class SuffixSpec:
     """
 
     PATH: ClassVar[Path] = "none"
+    WINDOWED: ClassVar[bool] = False
     mechanism: Literal["suffix"] = "suffix"
     name: str = "suffix"
     max_tree_depth: int = 24
@@ -119,6 +121,7 @@ class ExternalSpec:
     """A causal language model with the target's vocabulary; `layers` keeps its first decoder layers only."""
 
     PATH: ClassVar[Path] = "needed"
+    WINDOWED: ClassVar[bool] = True
     path: str
     mechanism: Literal["external"] = "external"
     name: str = "external"
@@ -138,6 +141,7 @@ class Eagle3Spec:
     """A head of one decoder layer over features of several target layers."""
 
     PATH: ClassVar[Path] = "needed"
+    WINDOWED: ClassVar[bool] = False
     path: str
     mechanism: Literal["eagle3"] = "eagle3"
     name: str = "eagle3"
@@ -157,6 +161,7 @@ class MtpSpec:
     """
 
     PATH: ClassVar[Path] = "optional"
+    WINDOWED: ClassVar[bool] = False
     path: str | None = None
     mechanism: Literal["mtp"] = "mtp"
     name: str = "mtp"
@@ -174,6 +179,7 @@ class DflashSpec:
     `truncate`: the block keeps the size it was trained with, and its first D drafts are used."""
 
     PATH: ClassVar[Path] = "needed"
+    WINDOWED: ClassVar[bool] = False
     path: str
     mechanism: Literal["dflash"] = "dflash"
     name: str = "dflash"
@@ -191,6 +197,7 @@ class DsparkSpec:
     `confidence`; or where `timing`, a timing record of codraft, says that another token does not pay."""
 
     PATH: ClassVar[Path] = "needed"
+    WINDOWED: ClassVar[bool] = False
     path: str
     mechanism: Literal["dspark"] = "dspark"
     name: str = "dspark"
@@ -225,12 +232,12 @@ DRAFTER_SPECS: Mapping[str, type[DrafterSpec]] = {
 def windowed_models(specs: Sequence[DrafterSpec]) -> list[str]:
     """Models among them whose own context window bounds a text: a language model's does. A head's only echoes what it
     was trained with; engines raise it to the target's [vLLM]."""
-    return [spec.path for spec in specs if isinstance(spec, ExternalSpec)]
+    return [path for spec in specs if spec.WINDOWED for path in spec.model_paths()]
 
 
 def side_files(specs: Sequence[DrafterSpec]) -> list[str]:
-    """Files beside the models that decide what these draft."""
-    return [spec.timing for spec in specs if isinstance(spec, DsparkSpec) and spec.timing is not None]
+    """Files beside the models that decide what these draft: an option `timing` names one."""
+    return [path for spec in specs if (path := getattr(spec, "timing", None)) is not None]
 
 
 def options_of(spec: DrafterSpec) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from codraft.core.schema import DrafterInfo
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.target import Tap
 from codraft.drafters.cache import KeyValueCache
+from codraft.drafters.fusing import fused, fused_rows
 from codraft.drafters.layers.attention import Sight, attend
 from codraft.drafters.pick import ROWS_AT_ONCE, Drafts, Picker
 from codraft.drafters.schedule import Cut
@@ -213,7 +214,7 @@ class BlockDrafter:
         drafted_A = np.full(anchors, k, dtype=np.int64)
         if anchors == 0 or k == 0:
             return Unrolled(drafted_A, hit_AD)
-        fused_TH = self.head.fuse({tap: features[tap][0] for tap in self.taps})
+        fused_TH = fused_rows(self.head.fuse, {tap: features[tap][0] for tap in self.taps})
         device = fused_TH.device
         context = self.head.context(fused_TH, torch.arange(len(fused_TH), device=device))
         tokens_T = torch.tensor([*prompt_ids, *output_ids], device=device)
@@ -323,7 +324,7 @@ class BlockDrafter:
     def _take_in(self, features: Features) -> None:
         """Append the context of each sequence, projected in one go."""
         counts = [len(rows) for rows in features[self.taps[0]]]
-        fused_NH = self.head.fuse({tap: torch.cat(features[tap]) for tap in self.taps})
+        fused_NH = torch.cat(fused(self.head.fuse, features, self.taps))
         positions = [held + i for held, count in zip(self._cache.lengths, counts, strict=True) for i in range(count)]
         layers = self.head.context(fused_NH, torch.tensor(positions, device=fused_NH.device))
         for layer, (keys, values) in enumerate(layers):

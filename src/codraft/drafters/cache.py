@@ -7,7 +7,8 @@ from torch import Tensor
 
 from codraft.drafters.layers.attention import attend, causal
 
-FIRST_ROOM = 64
+# Room for so many rows more, or an eighth of those there are.
+LEAST_ROOM = 64
 
 
 class Pages:
@@ -21,7 +22,7 @@ class Pages:
         held = self.arrays[sequence]
         end = start + len(rows)
         if held is None or len(held) < end:
-            grown = rows.new_zeros((max(FIRST_ROOM, 2 * end), *rows.shape[1:]))
+            grown = rows.new_zeros((end + max(LEAST_ROOM, end // 8), *rows.shape[1:]))
             if held is not None:
                 grown[:start] = held[:start]
             self.arrays[sequence] = held = grown

@@ -17,6 +17,7 @@ from codraft.core.schema import DrafterInfo
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.target import Tap
 from codraft.drafters.cache import Continued, KeyValueCache
+from codraft.drafters.fusing import fused, fused_rows
 from codraft.drafters.pick import ROWS_AT_ONCE, Drafts, Picker
 from codraft.drafters.rollout import Rollout, SerialHead
 
@@ -36,6 +37,8 @@ class Line:
         self.tokens = [*request.prompt_ids, anchor]
         self.inputs = [fused_RH, *[fused_RH[:0]] * (num_modules - 1)]
         self.start = [0] * num_modules
+        # Features of what was committed since the last proposal: plain steps may come between.
+        self.committed: list[Tensor] = []
 
     @property
     def anchor_at(self) -> int:
@@ -67,7 +70,7 @@ class SerialDrafter:
         hit_AD = torch.zeros((max(anchors, 0), D), dtype=torch.float64 if dense else torch.bool)
         if anchors < 1:
             return Unrolled(np.zeros(0, dtype=np.int64), hit_AD.numpy())
-        fused_RH = self.head.fuse({tap: features[tap][0] for tap in self.taps})
+        fused_RH = fused_rows(self.head.fuse, {tap: features[tap][0] for tap in self.taps})
         tokens_T = torch.tensor([*prompt_ids, *output_ids], device=fused_RH.device)
         rollout = Rollout(self.head, fused_RH, tokens_T)
         alive_R = torch.arange(len(rollout.rows_N), device=fused_RH.device) >= first
@@ -99,9 +102,9 @@ class SerialDrafter:
     def prefill(self, requests: Sequence[Request], anchors: Sequence[int], features: Features) -> None:
         """Take in the prompts, all but the last rows, which the first proposal reads out."""
         n = self.head.num_modules
-        fused = self._fuse(features)
+        rows = fused(self.head.fuse, features, self.taps)
         self._lines = [
-            Line(request, anchor, rows_RH, n) for request, anchor, rows_RH in zip(requests, anchors, fused, strict=True)
+            Line(request, anchor, rows_RH, n) for request, anchor, rows_RH in zip(requests, anchors, rows, strict=True)
         ]
         self._caches = [KeyValueCache(self.head.layers_per_module, len(requests)) for _ in range(n)]
         for m in range(n):
@@ -120,6 +123,9 @@ class SerialDrafter:
         positions = [len(line.tokens) - line.prompt_length for line in lines]
         drafts = Drafts(self.picker, [line.index for line in lines], positions)
         texts = [list(line.tokens) for line in lines]
+        for line in lines:
+            line.inputs[0] = torch.cat([line.inputs[0], *line.committed])
+            line.committed = []
         hidden_BH = readable_BH = torch.empty(0)
         for k in range(D):
             if k < n:
@@ -185,14 +191,10 @@ class SerialDrafter:
     @torch.inference_mode()
     def commit(self, accepted: Sequence[Sequence[int]], bonus: Sequence[int], features: Features) -> None:
         """Note what was decided; the next proposal takes in its features."""
-        for line, tokens, last, rows_RH in zip(self._lines, accepted, bonus, self._fuse(features), strict=True):
+        rows = fused(self.head.fuse, features, self.taps)
+        for line, tokens, last, rows_RH in zip(self._lines, accepted, bonus, rows, strict=True):
             line.tokens += [*tokens, last]
-            line.inputs[0] = torch.cat([line.inputs[0], rows_RH])
-
-    def _fuse(self, features: Features) -> list[Tensor]:
-        """Fused features of each sequence, all made in one go."""
-        counts = [len(rows) for rows in features[self.taps[0]]]
-        return split(self.head.fuse({tap: torch.cat(features[tap]) for tap in self.taps}), counts)
+            line.committed.append(rows_RH)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop the rest."""

@@ -99,7 +99,7 @@ RULES: Rules = {
         source=STATED + "; 0.32 refuses it on a CPU",
         model="optional",
         options=DRAFT,
-        explained=("block",),
+        explained=("block", "timed"),
         notes=(Note(text="D should be the checkpoint's block size; other lengths are disputed in vLLM's issues"),),
     ),
 }

@@ -15,6 +15,7 @@ import numpy as np
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, TimingRecord
 from codraft.core.spec import DrafterSpec, windowed_models
 from codraft.decode.hf.load import load_card, resolve_folder, shortest_window
+from codraft.models.shape import architecture_of
 from codraft.replay.prompts import load_prompts
 from codraft.study.run import Study
 from codraft.study.spec import NEW_TOKENS
@@ -121,6 +122,10 @@ def workload(study: Study) -> tuple[int, int]:
 def share(drafter: DrafterSpec, study: Study) -> float:
     """A drafter's pass against the target's, by the size of its weights."""
     size = sum(weight_bytes(resolve_folder(path)) for path in drafter.model_paths())
+    if not size and drafter.PATH != "none":
+        # Inside the target's own checkpoint: about a layer of it.
+        arch = architecture_of(study.resolved)
+        return 1 / len(arch.layers) if arch is not None and arch.layers else 0.0
     ratio = size / max(1, weight_bytes(study.resolved))
     return ratio if getattr(drafter, "layers", None) is None else min(1.0, ratio * 0.5)
 
@@ -137,7 +142,8 @@ def plain_pass_s(study: Study) -> float:
 
 def weight_bytes(folder: Path) -> int:
     """Bytes of a checkpoint's weights, two bytes a weight as most are stored."""
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) or 1
+    files = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
+    return sum(path.stat().st_size for path in files) or 1
 
 
 def memory_rate() -> float:

@@ -272,7 +272,7 @@ class Study:
 
     def streams_path(self, inputs: dict[str, Any], window: int | None) -> Path:
         """Where the streams lie; drafters bear on what is written through their windows alone."""
-        written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models")}
+        written_from = {key: value for key, value in inputs.items() if key not in ("drafters", "models", "files")}
         return self.folder / f"streams-{hash_of({**written_from, 'window': window})}.jsonl"
 
     def write_launch(self, decision: DecisionRecord, infos: Sequence[DrafterInfo]) -> None:
