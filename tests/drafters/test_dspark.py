@@ -321,7 +321,7 @@ def test_a_checkpoint_drafts_beside_a_real_target(tmp_path: Path, option: Mappin
         "draft": "greedy",
         "block": "resize",
         **options,
-        **({"timed_x": "1..4, extrapolated beyond"} if "timing" in options else {}),
+        **({"timed": "-, S = 64..64, x = 1..4"} if "timing" in options else {}),
     }
     if "timing" in options:
         assert isinstance(drafter.cut, Schedule)

@@ -83,8 +83,8 @@ def build(spec: DsparkSpec, beside: Beside) -> BlockDrafter:
     module = DSparkHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
     options, cut = options_of(spec), cut_of(spec)
-    if isinstance(cut, Schedule) and isinstance(cut.cost, CostTable):
-        options["timed_x"] = f"{cut.cost.tokens[0]}..{cut.cost.tokens[-1]}, extrapolated beyond"
+    if spec.timing is not None:
+        options["timed"] = timed(read_record(Path(spec.timing), TimingRecord))
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options)
     return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block, cut=cut)
 
@@ -97,6 +97,12 @@ def cut_of(spec: DsparkSpec) -> Cut | None:
         return None
     record = read_record(Path(spec.timing), TimingRecord)
     return Schedule(CostTable.from_record(record.points, spec.name))
+
+
+def timed(record: TimingRecord) -> str:
+    """Of what model and for which passes a schedule's costs were timed; others are extrapolated from these."""
+    contexts, tokens = [sorted({getattr(p, key) for p in record.points}) for key in ("S", "x")]
+    return f"{record.target}, S = {contexts[0]}..{contexts[-1]}, x = {tokens[0]}..{tokens[-1]}"
 
 
 def check_confidence(spec: DsparkSpec, loaded: LoadedHead) -> None:
