@@ -1,7 +1,7 @@
 """Replay of all seven mechanisms on one set of streams, and what each learned one costs beside the floor of its passes.
 
-The floor of a serial head: one causal forward of its layers over the same tokens for each of the D steps, with its
-output head over the anchors. That of a block head: one forward of its layers over all blocks, which see nothing but
+The floor of a serial head: one causal forward of its layers over the stream, and D - 1 over the anchors' rows alone,
+which see nothing of the prompt, with its output head over the anchors. That of a block head: one forward of its layers over all blocks, which see nothing but
 themselves, with its output head. Heads are random, so a replay that drops an anchor after its first miss would stop
 at once; the cost asked here is the worst case, in which every draft is taken for a hit and none is dropped.
 """
@@ -114,14 +114,17 @@ def beside_floor(model: HFModel, drafter: SerialDrafter | BlockDrafter, chosen: 
 
 
 def serial_floor(drafter: SerialDrafter, stream: TokenStream, states: Any, D: int) -> None:
-    """D causal forwards over the stream's rows, read out at the anchors."""
+    """A causal forward over the stream's rows, then D - 1 over those of its anchors alone; each read out at the anchors."""
     head, first = drafter.head, len(stream.prompt_ids) - 1
     hidden_NH = head.fuse({tap: states[tap][0] for tap in drafter.taps})
     tokens_N = torch.tensor([*stream.prompt_ids, *stream.output_ids])[1:]
     rows_N = torch.arange(len(tokens_N))
-    for _ in range(D):
+    for k in range(D):
         hidden_NH, readable_NH = head.run(0, hidden_NH, tokens_N, rows_N, Building())
-        for part in readable_NH[first:-1].split(ROWS_AT_ONCE):
+        if k == 0:
+            hidden_NH, readable_NH = hidden_NH[first:-1], readable_NH[first:-1]
+            tokens_N, rows_N = tokens_N[first:-1], rows_N[first:-1]
+        for part in readable_NH.split(ROWS_AT_ONCE):
             drafter.picker.best(head.logits(0, part))
 
 
