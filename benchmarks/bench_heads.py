@@ -1,9 +1,10 @@
 """Replay of all seven mechanisms on one set of streams, and what each learned one costs beside the floor of its passes.
 
 The floor of a serial head: one causal forward of its layers over the stream, and D - 1 over the anchors' rows alone,
-which see nothing of the prompt, with its output head over the anchors. That of a block head: one forward of its layers over all blocks, which see nothing but
-themselves, with its output head. Heads are random, so a replay that drops an anchor after its first miss would stop
-at once; the cost asked here is the worst case, in which every draft is taken for a hit and none is dropped.
+which see nothing of the prompt, with its output head over the anchors. That of a block head: one forward of its layers
+over all blocks, which see nothing but themselves, with its output head. Heads are random, so a replay that drops an
+anchor after its first miss would stop at once; the cost asked here is the worst case, in which every draft is taken for
+a hit and none is dropped.
 """
 
 import sys
@@ -114,7 +115,7 @@ def beside_floor(model: HFModel, drafter: SerialDrafter | BlockDrafter, chosen: 
 
 
 def serial_floor(drafter: SerialDrafter, stream: TokenStream, states: Any, D: int) -> None:
-    """A causal forward over the stream's rows, then D - 1 over those of its anchors alone; each read out at the anchors."""
+    """A causal forward over the stream's rows, then D - 1 over its anchors' alone; each read out at the anchors."""
     head, first = drafter.head, len(stream.prompt_ids) - 1
     hidden_NH = head.fuse({tap: states[tap][0] for tap in drafter.taps})
     tokens_N = torch.tensor([*stream.prompt_ids, *stream.output_ids])[1:]
