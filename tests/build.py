@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from codraft.core.acceptance import Acceptance, StepLog, curve_point
 from codraft.core.curve import CurvePoint
 from codraft.core.provenance import Provenance
-from codraft.core.schema import AcceptanceRecord, AcceptanceResult, Candidate, DrafterInfo, PromptsInfo, TimingPoint
+from codraft.core.schema import (
+    AcceptanceRecord,
+    AcceptanceResult,
+    Candidate,
+    DrafterInfo,
+    PromptsInfo,
+    TimingPoint,
+    TimingRecord,
+)
 
 Step = tuple[int, int]
 
@@ -91,4 +99,11 @@ def acceptance_record(*results: AcceptanceResult) -> AcceptanceRecord:
         timings_s={"load": 0.5},
         wall_s=1.5,
         results=list(results),
+    )
+
+
+def timing_record(*points: TimingPoint) -> TimingRecord:
+    """A record of these points."""
+    return TimingRecord(
+        schema=TimingRecord.SCHEMA, provenance=provenance(), target="demo", ragged="padded", points=list(points)
     )

@@ -2,9 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.mechanisms import Mechanisms
 
 # Read when huggingface_hub is imported: no test may reach for a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -51,3 +55,11 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer_object=tokenizer, eos_token="<|end|>", chat_template=CHAT_TEMPLATE, model_max_length=128
     ).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def mechanisms(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> "Mechanisms":
+    """A target with the tokenizer of the tiny model, and a drafter of every mechanism; see tests/mechanisms.py."""
+    from tests.mechanisms import write_mechanisms
+
+    return write_mechanisms(tmp_path_factory.mktemp("mechanisms"), tiny_model_dir)

@@ -166,12 +166,12 @@ class Made:
     def head(self, ends: Ends, layout: MtpLayout | None = None) -> MtpHead:
         layout = layout or self.layout()
         tap: Tap = "final" if layout.options.dialect.reads == "final" else 1
-        return make_head(layout, self.tensors, tap, ends, torch.float64, "cpu")
+        return make_head(layout, dict(self.tensors), tap, ends, torch.float64, "cpu")
 
 
-def made(name: str, modules: int = 1, seed: int = 0) -> Made:
-    """Modules of a family with random weights."""
-    family = FAMILIES[name]
+def made(name: str, modules: int = 1, seed: int = 0, **more: Any) -> Made:
+    """Modules of a family with random weights; `more` are keys of its config."""
+    family = replace(FAMILIES[name], config={**FAMILIES[name].config, **more})
     config = family.hf_config()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
