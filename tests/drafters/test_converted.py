@@ -11,7 +11,7 @@ from torch import Tensor
 
 from codraft.core.errors import SpecError
 from codraft.formats.heads.convert import convert
-from codraft.formats.heads.plan import Request
+from codraft.formats.heads.plan import Conversion
 from codraft.formats.heads.spellings import LAYOUTS
 
 from tests.checkpoints import write_checkpoint
@@ -81,7 +81,7 @@ def test_a_converted_head_gives_the_logits_of_published_code(
     named = None if case.startswith("mtp") else str(target)
 
     def run(engine: str | None) -> Path:
-        request = Request(source=str(source), to=layout, output=tmp_path / case, target=named, engine=engine)
+        request = Conversion(source=str(source), to=layout, output=tmp_path / case, target=named, engine=engine)
         convert(request)
         return request.output
 

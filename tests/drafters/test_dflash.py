@@ -19,8 +19,9 @@ from codraft.drafters.block import BlockDrafter, stream_blocks
 from codraft.drafters.pick import Picker
 from codraft.replay.measure import replay
 
-from tests.drafters.blocks import TAPS, WIDE, FeatureToy, V, drafter_of, module_of, overfit, published
+from tests.drafters.blocks import TAPS, WIDE, V, drafter_of, module_of, overfit, published
 from tests.drafters.heads import assert_replay_is_live, gather, random_stream, streams_of
+from tests.drafters.laws import FeatureToy
 from tests.drafters.test_external import net
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "heads"
@@ -213,6 +214,9 @@ def test_a_layer_may_be_read_twice(tmp_path: Path) -> None:
     assert_replay_is_live(TARGET, drafter, streams, GREEDY, [2])
 
 
+OWN: dict[str, Any] = dict(SHAPE["dflash_config"])  # type: ignore[call-overload]
+
+
 def changed(**keys: Any) -> dict[str, Any]:
     return {**SHAPE, **keys}
 
@@ -233,9 +237,14 @@ REFUSED: dict[str, Refused] = {
     "no vocabulary": (lambda: without("vocab_size"), {"embed_tokens.weight": (48, 16)}, "no vocab_size; write it, 48"),
     "feature width": (lambda: changed(target_hidden_size=8), {"fc.weight": (16, 16)}, "width 8.*hidden size is 16"),
     "scale": (
-        lambda: changed(dflash_config={**SHAPE["dflash_config"], "attention_value_scale": 0.5}),  # type: ignore[dict-item]
+        lambda: changed(dflash_config={**OWN, "attention_value_scale": 0.5}),
         {},
-        "attention_value_scale is 0.5",
+        "does not know what dflash_config.attention_value_scale \\(0.5\\) changes",
+    ),
+    "unknown factors": (
+        lambda: changed(dflash_config={**OWN, "input_embedding_scale": 0.5, "output_multiplier": 2.0}),
+        {},
+        "input_embedding_scale \\(0.5\\), dflash_config.output_multiplier \\(2.0\\) changes",
     ),
     "mask width": (lambda: SHAPE, {"mask_embedding": (3,)}, "mask_embedding has 3 values, expected 16"),
 }
@@ -247,6 +256,13 @@ def test_a_head_that_cannot_work_beside_the_target_is_refused(tmp_path: Path, ca
     folder = write_head(tmp_path / "head", config(), more)
     with pytest.raises(SpecError, match=message):
         dflash.build(DflashSpec(path=str(folder)), beside())
+
+
+def test_factors_of_one_and_switches_that_are_off_change_nothing(tmp_path: Path) -> None:
+    config = changed(dflash_config={**OWN, "output_multiplier": 1.0, "attention_sink_bias": False, "novel": False})
+    streams = streams_of(TARGET, [[3, 4, 5]], GREEDY, asked=6, tail=2)
+    drafter = dflash.build(DflashSpec(path=str(write_head(tmp_path, config, {}))), beside())
+    assert_replay_is_live(TARGET, drafter, streams, GREEDY, [2])
 
 
 def test_a_narrower_head_needs_ends_of_its_own(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path) -> None:
         (config_with(vocab_size=V + 8), tensors, [f"vocab_size is {V + 8}", str(V)]),
         (config_with(eagle_aux_hidden_state_layer_ids=[1, 3, 9]), tensors, ["[0, 2, 8]", "0..7"]),
         (config_with(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), tensors, ["dynamic"]),
+        (config_with(eagle_config={"eh_proj_before_attn": True}), tensors, ["eagle_config.eh_proj_before_attn (True)"]),
         (config_with(hidden_act="tanh"), tensors, ["tanh", "silu"]),
         (
             config_with(target_hidden_size=2 * HIDDEN),

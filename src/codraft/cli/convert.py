@@ -61,10 +61,10 @@ def convert(
     from codraft.cli.ui import RichUi
     from codraft.core.record import check_destination, emit
     from codraft.formats.heads.convert import convert as run
-    from codraft.formats.heads.plan import Request
+    from codraft.formats.heads.plan import Conversion
 
     check_destination(json)
-    request = Request(source=source, to=to, output=output, target=target, engine=engine)
+    request = Conversion(source=source, to=to, output=output, target=target, engine=engine)
     with RichUi().stage("write") as progress:
         record = run(request, progress)
     emit(record, json)

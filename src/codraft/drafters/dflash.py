@@ -173,14 +173,3 @@ def check(loaded: LoadedHead, target: HFModel, vocab_size: int) -> None:
     check_fit(loaded, head.taps[0].outputs, target, vocab_size)
     if head.vocab_size is None and any(loaded.own(name) for name in OF_VOCABULARY):
         raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write it, {vocab_size} here")
-    check_scales(head)
-
-
-def check_scales(head: Head) -> None:
-    """Refuse factors that the layers here do not have."""
-    scale = Fields(head.config, file=head.file).get("dflash_config.attention_value_scale")
-    if scale not in (None, 1, 1.0):
-        raise SpecError(
-            f"{head.file}: dflash_config.attention_value_scale is {scale!r}; codraft has no such factor: multiply "
-            "the weights of v_proj by it and remove the key"
-        )

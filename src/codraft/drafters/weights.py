@@ -17,6 +17,7 @@ from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.heads.layout import canonical, canonical_names
+from codraft.formats.heads.options import refuse_unknown
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import TensorInfo
 
@@ -54,6 +55,7 @@ def load_head(path: str, mechanism: str) -> LoadedHead:
     if kind is None or kind.mechanism != mechanism:
         raise SpecError(wrong_kind(path, kind, mechanism))
     head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
+    refuse_unknown(head)
     refuse_faults(path, tensor_faults(head, canonical_names(kind, names)))
     stored = read_tensors(folder, checkpoint) if pickled is None else pickled
     tensors: dict[str, Tensor] = {}

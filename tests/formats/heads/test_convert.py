@@ -14,7 +14,7 @@ from codraft.core.errors import SpecError
 from codraft.formats.heads.convert import convert
 from codraft.formats.heads.head import Markov
 from codraft.formats.heads.meaning import differences
-from codraft.formats.heads.plan import Request
+from codraft.formats.heads.plan import Conversion
 from codraft.formats.heads.spellings import LAYOUTS
 
 from tests.formats.heads import made
@@ -58,7 +58,9 @@ def said(markov: Markov) -> tuple[Any, ...]:
 def run(source: Path, to: str, output: Path, target: Path | None = None, engine: str | None = None) -> ConversionRecord:
     """One conversion."""
     return convert(
-        Request(source=str(source), to=to, output=output, target=None if target is None else str(target), engine=engine)
+        Conversion(
+            source=str(source), to=to, output=output, target=None if target is None else str(target), engine=engine
+        )
     )
 
 

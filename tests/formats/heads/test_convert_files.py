@@ -10,7 +10,7 @@ from codraft.core.errors import SpecError
 from codraft.formats.checkpoint import open_checkpoint
 from codraft.formats.heads.convert import convert
 from codraft.formats.heads.mtp_layout import read_layout
-from codraft.formats.heads.plan import Request
+from codraft.formats.heads.plan import Conversion
 
 from tests.checkpoints import Tensor, write_checkpoint
 from tests.formats.heads import made
@@ -55,7 +55,7 @@ def test_files_that_cannot_be_used_are_refused_with_the_way_out(tmp_path: Path) 
 
     def said() -> str:
         with pytest.raises(SpecError) as raised:
-            convert(Request(source=str(folder), to="modelopt", output=tmp_path / "out"))
+            convert(Conversion(source=str(folder), to="modelopt", output=tmp_path / "out"))
         return str(raised.value)
 
     assert "'pytorch_model.bin', which is pickled" in said()
@@ -76,14 +76,14 @@ def test_files_that_cannot_be_used_are_refused_with_the_way_out(tmp_path: Path) 
         {"model.embed_tokens.weight": ("BF16", (4, 8))},
     )  # fmt: skip
     with pytest.raises(SpecError, match="is no drafter's head that codraft knows"):
-        convert(Request(source=str(plain), to="native", output=tmp_path / "out"))
+        convert(Conversion(source=str(plain), to="native", output=tmp_path / "out"))
     with pytest.raises(SpecError, match=r"--target .* is a drafter's head"):
         run(side("eagle3"), "speculators", tmp_path / "c", str(folder))
 
 
 def modules(source: Path, to: str, output: Path, target: Path | None = None) -> ConversionRecord:
     """One conversion of modules."""
-    return convert(Request(source=str(source), to=to, output=output, target=None if target is None else str(target)))
+    return convert(Conversion(source=str(source), to=to, output=output, target=None if target is None else str(target)))
 
 
 def inside(source: Path) -> made.Stored:

@@ -11,7 +11,7 @@ from codraft.core.errors import SpecError
 from codraft.formats.checkpoint import open_checkpoint
 from codraft.formats.heads import write_eagle3
 from codraft.formats.heads.convert import convert
-from codraft.formats.heads.plan import Request
+from codraft.formats.heads.plan import Conversion
 
 from tests.checkpoints import Tensor, bf16, write_checkpoint
 from tests.formats.heads import made
@@ -31,7 +31,7 @@ def target(tmp_path: Path) -> str:
 def run(base: Side, to: str, folder: Path, target: str | None = None, engine: str | None = None) -> ConversionRecord:
     """One conversion of a base layout into `folder/out`."""
     source = base.write(folder / "head")
-    return convert(Request(source=str(source), to=to, output=folder / "out", target=target, engine=engine))
+    return convert(Conversion(source=str(source), to=to, output=folder / "out", target=target, engine=engine))
 
 
 def refused(base: Side, to: str, folder: Path, target: str | None = None, engine: str | None = None) -> str:
@@ -211,18 +211,18 @@ def test_a_copy_in_another_type_of_float_is_compared_by_its_numbers(tmp_path: Pa
 
 def test_a_copy_that_changed_since_it_was_filled_in_is_not_left_out_again(tmp_path: Path, target: str) -> None:
     run(side("eagle3"), "speculators", tmp_path / "b", target)
-    back = Request(source=str(tmp_path / "b" / "out"), to="safeailab", output=tmp_path / "c")
+    back = Conversion(source=str(tmp_path / "b" / "out"), to="safeailab", output=tmp_path / "c")
     assert "embed_tokens.weight" not in made.stored(convert_to(back))
     path = tmp_path / "b" / "out" / "model.safetensors"
     info = open_checkpoint(str(path.parent)).tensors["embed_tokens.weight"]
     raw = bytearray(path.read_bytes())
     raw[info.start] ^= 1
     path.write_bytes(raw)
-    back = Request(source=str(path.parent), to="safeailab", output=tmp_path / "d")
+    back = Conversion(source=str(path.parent), to="safeailab", output=tmp_path / "d")
     assert "embed_tokens.weight" in made.stored(convert_to(back))
 
 
-def convert_to(request: Request) -> Path:
+def convert_to(request: Conversion) -> Path:
     """The folder of one conversion."""
     convert(request)
     return request.output

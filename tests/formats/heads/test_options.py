@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codraft.core.errors import SpecError
-from codraft.formats.heads.options import block_options, eagle3_options, layer_options
+from codraft.formats.heads.options import block_options, eagle3_options, layer_options, refuse_unknown
 
 from tests.formats.heads.test_read import changed, read, side
 from tests.models.inspect.layouts import ALL
@@ -176,6 +176,7 @@ def test_options_of_every_published_head_can_be_read(path: Path) -> None:
     config = json.loads(path.read_text())["config"]
     head = read(config, {})
     assert layer_options(head).eps in (1e-5, 1e-6)
+    refuse_unknown(head)
     if head.mechanism == "eagle3":
         found = eagle3_options(head)
         assert (found.feedback, found.norms_output, found.fuses) == (
@@ -191,3 +192,21 @@ def test_options_of_every_published_head_can_be_read(path: Path) -> None:
         assert found_block.windows == ((2048 if windowed else None),) * head.geometry.num_layers
         # The library's windowed layers are causal; DFlash2 says that its are not.
         assert found_block.causal == (path.stem == "redhat_qwen36_35b_dspark",) * head.geometry.num_layers
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "refused", "passed"),
+    [
+        ("eagle3_modelopt", "eagle_config", {"eh_proj_before_attn": True}, {"use_mtp_layernorm": False}),
+        ("dflash", "dflash_config", {"output_multiplier": 0.5}, {"output_multiplier": 1.0}),
+        ("dspark_specforge", "dflash_config", {"final_logit_softcapping": 30.0}, {"use_aux_hidden_state": True}),
+    ],
+)
+def test_a_switch_that_nothing_here_knows_is_named(
+    name: str, part: str, refused: dict[str, Any], passed: dict[str, Any]
+) -> None:
+    own = side(name).config[part]
+    ((key, value),) = refused.items()
+    with pytest.raises(SpecError, match=rf"config\.json: .* {part}\.{key} \({value}\) changes"):
+        refuse_unknown(changed(name, **{part: {**own, **refused}}))
+    refuse_unknown(changed(name, **{part: {**own, **passed}}))

@@ -18,21 +18,21 @@ from codraft.formats.heads.convert_mtp import prepare_modules
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.forengine import adapt, engine_refusals, hints
 from codraft.formats.heads.frame import Config, Frame, Refusal
-from codraft.formats.heads.head import Family, Head, Taps
+from codraft.formats.heads.head import EMBED, HEAD, Family, Head, Taps
 from codraft.formats.heads.meaning import differences, meaning_of
 from codraft.formats.heads.opened import Opened, OpenedTarget, open_drafter, open_target
 from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
-from codraft.formats.heads.plan import CONFIG, Plan, Request, beside, encoded, quantization, refuse, said_of
+from codraft.formats.heads.plan import CONFIG, Conversion, Plan, beside, encoded, quantization, refuse, said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.heads.spellings import ENGINE_NAMES, NAMES, layout_of, written
-from codraft.formats.heads.tensorplan import EMBED, HEAD, plan_tensors
+from codraft.formats.heads.tensorplan import plan_tensors
 from codraft.formats.outfolder import check_new_folder, new_folder
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.safewrite import Item, Progress, copied, write_raw, write_tensors
 from codraft.formats.untrained import look
 
 
-def prepare(request: Request) -> Plan:
+def prepare(request: Conversion) -> Plan:
     """Everything up to the writing. SpecError where the head is faulty, or cannot be said in the layout."""
     opened = open_drafter(request.source)
     family = layout_of(opened.mechanism, request.to)
@@ -161,7 +161,7 @@ def reread(opened: Opened, config: Config, items: Sequence[Item]) -> Head:
     return read_head(kind, config, tensors, f"{opened.label}/{CONFIG}")
 
 
-def convert(request: Request, progress: Progress | None = None) -> ConversionRecord:
+def convert(request: Conversion, progress: Progress | None = None) -> ConversionRecord:
     """A drafter's checkpoint in another layout, written to `request.output`. SpecError before anything is written."""
     start = time.perf_counter()
     check_new_folder(request.output)

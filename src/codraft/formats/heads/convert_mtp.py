@@ -13,10 +13,10 @@ from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.fields import shown
 from codraft.formats.heads.forengine import engine_refusals
 from codraft.formats.heads.frame import Config, Frame, speculators_frame, whole_keys
-from codraft.formats.heads.head import Family, Kind
+from codraft.formats.heads.head import Family, Kind, layer_part
 from codraft.formats.heads.meaning import differences, meaning_of
 from codraft.formats.heads.mtp_layout import MtpLayout, read_layout
-from codraft.formats.heads.mtp_options import NATIVE, SPECULATORS, text_part
+from codraft.formats.heads.mtp_options import NATIVE, SPECULATORS
 from codraft.formats.heads.opened import Opened, OpenedTarget
 from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
 from codraft.formats.heads.plan import CONFIG, Plan, beside, encoded, refuse, said_of
@@ -102,7 +102,7 @@ def same(opened: Opened, family: Family, target: OpenedTarget | None) -> Plan:
 def other(opened: Opened, family: Family, target: OpenedTarget | None, frame: Frame) -> Plan:
     """One module of Qwen's kind under the other names."""
     layout = read_layout(point_of(opened), opened.label)
-    model_type = str(text_part(opened.config)[0].get("model_type"))
+    model_type = str(layer_part(opened.config)[0].get("model_type"))
     if model_type not in SPECULATORS or len(layout.modules) != 1:
         count = len(layout.modules)
         what = f"{count} modules" if count > 1 else f"modules of model_type '{shown(model_type)}'"
@@ -160,7 +160,7 @@ def style_of(opened: Opened, layout: MtpLayout, target: OpenedTarget | None, mod
 def library_items(opened: Opened, layout: MtpLayout) -> list[Item]:
     """Tensors in the library's names; experts fused."""
     return [
-        renamed(item, f"mtp_layers.0.{spelt(item.name, LIBRARY)}")
+        called(item, f"mtp_layers.0.{spelt(item.name, LIBRARY)}")
         for item in (layout_items(opened, layout) if layout.fused[0] else fused(layout_items(opened, layout)))
     ]
 
@@ -170,7 +170,7 @@ def native_items(opened: Opened, layout: MtpLayout, style: Style) -> list[Item]:
     items = list(layout_items(opened, layout))
     if layout.fused[0] and style.experts == "apart":
         items = list(apart(items))
-    return [renamed(item, style.prefix + native_name(item.name)) for item in items]
+    return [called(item, style.prefix + native_name(item.name)) for item in items]
 
 
 def native_name(part: str) -> str:
@@ -185,7 +185,7 @@ def spelt(part: str, words: Mapping[str, str]) -> str:
     return words.get(stem, stem) + dot + rest
 
 
-def renamed(item: Item, name: str) -> Item:
+def called(item: Item, name: str) -> Item:
     """A tensor under another name."""
     return Item(name, item.dtype, item.shape, item.parts)
 

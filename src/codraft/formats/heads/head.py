@@ -13,6 +13,14 @@ OTHER_MECHANISMS = ("eagle", "peagle", "dflash2", "domino", "medusa", "mlp_specu
 KNOWN_MECHANISMS = ("eagle3", "mtp", "dflash", "dspark")
 BLOCK_MECHANISMS = ("dflash", "dspark", "dflash2", "domino")
 BORROWING_MECHANISMS = ("eagle3", "dflash", "dspark")
+# Parts of a config that describe the layers, where it is nested.
+LAYER_PARTS = ("transformer_layer_config", "text_config")
+# Epsilon of norms that transformers takes where a config of these model types is silent.
+EPS = 1e-6
+# A head's two ends, by the names that all families share.
+EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
+# Names that a sentence lists.
+MOST_NAMED = 6
 # Slot of a feature or mask, and the token it predicts: `shifted` pairs feature t with token t + 1, `same_slot` predicts
 # its own position, `next_slot` the position after.
 Alignment = Literal["shifted", "same_slot", "next_slot"]
@@ -127,3 +135,9 @@ class Head:
         if self.block is None or self.block.size is None:
             return None
         return self.block.size if self.alignment == "next_slot" else self.block.size - 1
+
+
+def layer_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """The part of a config with the decoder layers, and its key, "" for the whole."""
+    path = next((key for key in LAYER_PARTS if isinstance(config.get(key), Mapping)), "")
+    return (config[path] if path else config), path

@@ -7,7 +7,6 @@ from codraft.formats.heads.head import BLOCK_MECHANISMS, Head
 from codraft.formats.heads.options import (
     block_options,
     eagle3_options,
-    fields_of,
     layer_options,
     layer_windows,
 )
@@ -93,12 +92,3 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Names of what differs, with both values."""
     keys = dict.fromkeys((*one, *other))
     return [f"{key} ({one.get(key)} and {other.get(key)})" for key in keys if one.get(key) != other.get(key)]
-
-
-def unknown_switches(head: Head, part: str, known: tuple[str, ...]) -> list[str]:
-    """Keys of a family's own part that nothing here knows, and that another layout may have no place for."""
-    whole, _ = fields_of(head)
-    inner = whole.get(part)
-    if not isinstance(inner, Mapping):
-        return []
-    return [f"{part}.{key}" for key, value in inner.items() if key not in known and value not in (None, False)]

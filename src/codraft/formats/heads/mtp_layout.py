@@ -12,7 +12,8 @@ from typing import Any
 from codraft.core.errors import SpecError
 from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.fields import Fields, shown
-from codraft.formats.heads.mtp_options import ExpertsShape, Feedback, LatentShape, MtpOptions, read_mtp, text_part
+from codraft.formats.heads.head import EMBED, HEAD, MOST_NAMED, layer_part
+from codraft.formats.heads.mtp_options import ExpertsShape, Feedback, LatentShape, MtpOptions, read_mtp
 from codraft.formats.mtp import JOINS, Module, around, modules, mtp_tensors
 from codraft.formats.quantnames import FLOATS, is_packed
 
@@ -21,8 +22,6 @@ Shape = tuple[int, ...]
 BLOCK_SCALE = "_scale_inv"
 BLOCK_DTYPE = "F8_E4M3"
 DERIVED = "rotary_emb.inv_freq"
-EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
-MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,7 @@ def read_layout(checkpoint: Checkpoint, where: str) -> MtpLayout:
 
 def held_names(checkpoint: Checkpoint, where: str) -> list[str]:
     """Tensors of MTP modules. SpecError where there are none, with the reason that shows."""
-    part, path = text_part(checkpoint.config)
+    part, path = layer_part(checkpoint.config)
     num_layers = Fields(part, path, f"{where}: config.json").needed("num_hidden_layers", highest=10_000)
     held = mtp_tensors(checkpoint.tensors, num_layers)
     index = checkpoint.index
@@ -115,7 +114,7 @@ def held_names(checkpoint: Checkpoint, where: str) -> list[str]:
 
 def refuse_others(checkpoint: Checkpoint, held: list[str], where: str) -> None:
     """What shares a namespace with MTP modules and is something else."""
-    part, _ = text_part(checkpoint.config)
+    part, _ = layer_part(checkpoint.config)
     stages = next((key for key in (*part, *checkpoint.config) if key.startswith("dspark_")), None)
     if stages is not None:
         raise SpecError(

@@ -14,13 +14,10 @@ from typing import Any, Literal
 
 from codraft.core.errors import SpecError
 from codraft.formats.fields import Fields, shown
+from codraft.formats.heads.head import EPS, layer_part
 
 Feedback = Literal["pre_norm", "post_norm"]
-# Parts of a config that hold the decoder layer's own keys.
-LAYER_PARTS = ("transformer_layer_config", "text_config")
 COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-# What transformers takes where a config of these model types is silent.
-EPS = 1e-6
 # Norms of latents keep this whatever the config says, in DeepSeek's own code; engines take the config's.
 LATENT_EPS = 1e-6
 # Rope kinds that do not scale.
@@ -150,15 +147,9 @@ class MtpOptions:
     experts: ExpertsShape | None
 
 
-def text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The part of a config with the decoder layers, and its key, "" for the whole."""
-    path = next((key for key in LAYER_PARTS if isinstance(config.get(key), Mapping)), "")
-    return (config[path] if path else config), path
-
-
 def read_mtp(config: Mapping[str, Any], join: str, file: str) -> MtpOptions:
     """Options of modules whose projection is called `join`. SpecError for a family that codraft does not run."""
-    part, path = text_part(config)
+    part, path = layer_part(config)
     whole, text = Fields(config, file=file), Fields(part, path, file)
     family = text.text("model_type") or whole.text("model_type") or ""
     dialect = dialect_of(config, family, join, file)

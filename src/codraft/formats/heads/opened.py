@@ -10,10 +10,10 @@ from codraft.formats.ends import EMBEDDINGS, HEADS, first_of
 from codraft.formats.fields import Fields, shown
 from codraft.formats.heads.detect import architectures, detect
 from codraft.formats.heads.frame import TargetFacts
-from codraft.formats.heads.head import OTHER_MECHANISMS, Head, Kind
+from codraft.formats.heads.head import OTHER_MECHANISMS, Head, Kind, layer_part
 from codraft.formats.heads.layout import canonical
 from codraft.formats.heads.origin import Origin, read_origin
-from codraft.formats.heads.read import LAYER_PARTS, MOST_LAYERS, read_head
+from codraft.formats.heads.read import MOST_LAYERS, read_head
 from codraft.formats.heads.spellings import LAYOUTS
 from codraft.formats.jsonfile import quoted, read_json
 from codraft.formats.mtp import mtp_tensors
@@ -91,7 +91,7 @@ def open_drafter(name: str) -> Opened:
         point=point,
         config=read_json(point.source, "config.json"),
         head=head,
-        tensors=tensors if kind.mechanism == "mtp" else renamed(point, kind),
+        tensors=tensors if kind.mechanism == "mtp" else by_canonical_name(point, kind),
         metadata=metadata,
         origin=read_origin(metadata),
     )
@@ -128,8 +128,7 @@ def refuse_files(point: Checkpoint) -> None:
 
 def modules_inside(point: Checkpoint) -> dict[str, TensorInfo]:
     """The MTP modules inside a target. SpecError for a model that has none."""
-    part = next((key for key in LAYER_PARTS if isinstance(point.config.get(key), Mapping)), "")
-    text = Fields(point.config[part] if part else point.config, part, f"{point.label}/config.json")
+    text = Fields(*layer_part(point.config), f"{point.label}/config.json")
     # Files that the index does not name: engines pass over an mtp.safetensors there, and here it is what is wanted.
     stored = {**point.unlisted, **point.tensors}
     held = mtp_tensors(stored, text.size("num_hidden_layers", highest=MOST_LAYERS) or 0)
@@ -147,7 +146,7 @@ def modules_inside(point: Checkpoint) -> dict[str, TensorInfo]:
     return {name: stored[name] for name in held}
 
 
-def renamed(point: Checkpoint, kind: Kind) -> dict[str, TensorInfo]:
+def by_canonical_name(point: Checkpoint, kind: Kind) -> dict[str, TensorInfo]:
     """Tensors by canonical name; two that share one are refused."""
     found: dict[str, TensorInfo] = {}
     for name, info in point.tensors.items():
@@ -167,8 +166,7 @@ def open_target(name: str) -> OpenedTarget:
     kind = detect(point.config, point.tensors)
     if kind is not None:
         raise SpecError(f"--target {name} is a drafter's head ({kind.mechanism}); name the model that it drafts for")
-    part = next((key for key in LAYER_PARTS if isinstance(point.config.get(key), Mapping)), "")
-    text = Fields(point.config[part] if part else point.config, part, f"{name}/config.json")
+    text = Fields(*layer_part(point.config), f"{name}/config.json")
     facts = TargetFacts(
         label=point.label,
         architectures=tuple(architectures(point.config)),

@@ -4,22 +4,39 @@ Sources: SafeAILab's cnets.py, SpecForge's llama3_eagle.py and dflash.py, Model-
 of the speculators library, DeepSpec's modeling, and the loaders of vLLM 0.32 and TensorRT-LLM (docs/references.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from codraft.core.errors import SpecError
-from codraft.formats.fields import Fields
+from codraft.formats.fields import Fields, shown
 from codraft.formats.heads.detect import architectures
-from codraft.formats.heads.head import BLOCK_MECHANISMS, Alignment, Head
+from codraft.formats.heads.head import BLOCK_MECHANISMS, EPS, MOST_NAMED, Alignment, Head
 
 # Model-Optimizer writes its switches here; NVIDIA's files and TensorRT-LLM have more of them.
 EAGLE = "eagle_config."
 SLIDING, FULL = "sliding_attention", "full_attention"
 # By these a block drafter says which token a slot predicts, and what true stands for.
 ALIGNMENTS = ("sample_from_anchor", "dflash_config.shift_label", "shift_label")
-# What transformers takes where a config of these model types is silent.
-EPS = 1e-6
+# The part of a config that is a family's own, and its keys that are read, whose tensors say the same, or that speak of
+# training alone.
+OWN_PARTS = {"eagle3": "eagle_config", "dflash": "dflash_config", "dspark": "dflash_config"}
+KNOWN_SWITCHES = {
+    "eagle_config": (
+        "eagle_aux_hidden_state_layer_ids", "use_aux_hidden_state", "use_input_layernorm_in_first_layer",
+        "use_last_layernorm", "next_layer_regular", "norm_before_fc", "return_hidden_post_norm", "parallel_draft_step",
+        "parallel_draft_heads_num_layers",
+    ),
+    "dflash_config": (
+        "mask_token_id", "target_layer_ids", "block_size", "causal", "use_swa", "swa_window_size", "shift_label",
+        "projector_type", "attention_mode", "attention_sink_bias", "confidence_head_alpha", "markov_rank",
+        "markov_head_type", "enable_confidence_head", "use_confidence_head", "confidence_head_with_markov",
+    ),
+}  # fmt: skip
+# Values of other keys that change nothing: factors of 1, and fc over features of several layers, which all heads have.
+NEUTRAL: Mapping[str, Any] = {
+    "attention_value_scale": 1, "input_embedding_scale": 1, "output_multiplier": 1, "use_aux_hidden_state": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +257,29 @@ def agreed(fields: Fields, *keys: str) -> bool | None:
 def contradiction(found: Sequence[tuple[str, bool]]) -> str:
     """Switches and what they are set to."""
     return " and ".join(f"{key} {str(value).lower()}" for key, value in found)
+
+
+def unknown_switches(head: Head) -> dict[str, Any]:
+    """Keys of a family's own part, by their whole name, that nothing here knows and that may change what a head
+    computes."""
+    part = OWN_PARTS.get(head.mechanism, "")
+    inner = head.config.get(part)
+    if not isinstance(inner, Mapping):
+        return {}
+    return {
+        f"{part}.{key}": value
+        for key, value in inner.items()
+        if key not in KNOWN_SWITCHES[part] and value is not None and value is not False and value != NEUTRAL.get(key)
+    }
+
+
+def refuse_unknown(head: Head) -> None:
+    """SpecError where a head's own part of the config has a switch that codraft would draft without."""
+    unknown = unknown_switches(head)
+    if unknown:
+        named = list(unknown.items())[:MOST_NAMED]
+        said = ", ".join(f"{shown(key)} ({shown(repr(value), 40)})" for key, value in named)
+        raise SpecError(
+            f"{head.file}: codraft does not know what {said} changes in a head, and would draft without it; remove "
+            "keys that speak of training alone, and multiply factors into the weights"
+        )

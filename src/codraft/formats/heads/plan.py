@@ -8,18 +8,16 @@ from typing import Any
 
 from codraft.core.errors import SpecError
 from codraft.formats.heads.frame import QUANTIZATION, Config
-from codraft.formats.heads.head import Family, Taps
+from codraft.formats.heads.head import MOST_NAMED, Family, Taps
 from codraft.formats.heads.opened import Opened, OpenedTarget, quantization_file
 from codraft.formats.safewrite import Item
 from codraft.formats.untrained import Untrained
 
 CONFIG = "config.json"
-# Names that a warning lists.
-MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Conversion:
     """What was asked: `source` and `target` as open_checkpoint takes them, `to` a layout's name."""
 
     source: str
@@ -86,7 +84,7 @@ def encoded(config: Config) -> bytes:
 
 def quantization(opened: Opened, names: Mapping[str, str]) -> Config:
     """The quantization part of a config, with the modules that it names under their new names."""
-    return {key: renamed(opened.config[key], modules_of(names)) for key in QUANTIZATION if key in opened.config}
+    return {key: with_new_names(opened.config[key], modules_of(names)) for key in QUANTIZATION if key in opened.config}
 
 
 def beside(opened: Opened, names: Mapping[str, str]) -> dict[str, bytes]:
@@ -95,7 +93,7 @@ def beside(opened: Opened, names: Mapping[str, str]) -> dict[str, bytes]:
     if file is None:
         return {}
     raw = opened.point.source.read(file)
-    return {file: encoded(renamed(json.loads(raw), modules_of(names))) if names else raw}
+    return {file: encoded(with_new_names(json.loads(raw), modules_of(names))) if names else raw}
 
 
 def modules_of(names: Mapping[str, str]) -> dict[str, str]:
@@ -104,12 +102,12 @@ def modules_of(names: Mapping[str, str]) -> dict[str, str]:
     return {old: new for old, new in stems.items() if old != new}
 
 
-def renamed(value: Any, modules: Mapping[str, str]) -> Any:
+def with_new_names(value: Any, modules: Mapping[str, str]) -> Any:
     """JSON data in which texts that name a module name it anew; patterns stay as they are."""
     if isinstance(value, str):
         return modules.get(value, value)
     if isinstance(value, list):
-        return [renamed(one, modules) for one in value]
+        return [with_new_names(one, modules) for one in value]
     if isinstance(value, Mapping):
-        return {modules.get(key, key): renamed(one, modules) for key, one in value.items()}
+        return {modules.get(key, key): with_new_names(one, modules) for key, one in value.items()}
     return value

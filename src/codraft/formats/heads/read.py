@@ -5,7 +5,17 @@ from typing import Any, Literal
 
 from codraft.core.errors import SpecError
 from codraft.formats.fields import Fields
-from codraft.formats.heads.head import BLOCK_MECHANISMS, Alignment, Block, Geometry, Head, Kind, Markov, Taps
+from codraft.formats.heads.head import (
+    BLOCK_MECHANISMS,
+    Alignment,
+    Block,
+    Geometry,
+    Head,
+    Kind,
+    Markov,
+    Taps,
+    layer_part,
+)
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.safetensors import TensorInfo
 
@@ -25,8 +35,6 @@ BLOCK_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
 )
 BLOCK_SIZES = ("block_size", "dflash_config.block_size", "dspark_block_size", "dspark_config.block_size")
 MASK_IDS = ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id")
-# Parts of a config that describe the layers, where it is nested.
-LAYER_PARTS = ("transformer_layer_config", "text_config")
 # No layers with attention; their configs say neither width nor heads.
 NO_LAYERS = ("medusa", "mlp_speculator")
 # Loops go over these.
@@ -38,8 +46,7 @@ EAGLE3_TAPS = 3
 
 def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo], file: str) -> Head:
     """The head that these describe; `file` names the config in errors."""
-    path = next((key for key in LAYER_PARTS if isinstance(config.get(key), Mapping)), "")
-    text = config[path] if path else config
+    text, path = layer_part(config)
     whole, inner = Fields(config, file=file), Fields(text, path, file)
     shapes = {name: info.shape for name, info in canonical_names(kind, tensors).items()}
     single = any("midlayer." in name for name in tensors) and not any(name.startswith("layers.1.") for name in shapes)

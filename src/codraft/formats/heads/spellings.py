@@ -53,8 +53,3 @@ def written(mechanism: str, family: Family, name: str) -> str:
         if name.startswith(begin):
             return other + name[len(begin) :]
     return name
-
-
-def all_layouts() -> str:
-    """Every mechanism with its layouts, for people."""
-    return "; ".join(f"{mechanism}: {', '.join(families)}" for mechanism, families in LAYOUTS.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from codraft.core.errors import SpecError
 from codraft.formats.draftmap import DraftMap, read_draft_map
 from codraft.formats.ends import same_numbers
-from codraft.formats.heads.head import Family
+from codraft.formats.heads.head import EMBED, HEAD, Family
 from codraft.formats.heads.opened import Opened, OpenedTarget
 from codraft.formats.heads.origin import Origin
 from codraft.formats.heads.spellings import NAMES, written
@@ -17,7 +17,6 @@ from codraft.formats.safewrite import Item, copied, digest
 if TYPE_CHECKING:
     import numpy as np
 
-EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 # Copies of the target's ends: a layout's files must have them, may have them, or leave both to the target.
 MUST, MAY, NEVER = "must", "may", "never"
 ENDS: Mapping[tuple[str, Family], str] = {

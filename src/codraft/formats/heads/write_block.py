@@ -20,15 +20,8 @@ from codraft.formats.heads.frame import (
     windowed,
 )
 from codraft.formats.heads.head import Alignment, Family, Markov
-from codraft.formats.heads.meaning import unknown_switches
-from codraft.formats.heads.options import BlockOptions, block_options
+from codraft.formats.heads.options import BlockOptions, block_options, unknown_switches
 
-# Keys of `dflash_config` that are read, or that speak of training alone.
-KNOWN_DFLASH = (
-    "mask_token_id", "target_layer_ids", "block_size", "causal", "use_swa", "swa_window_size", "shift_label",
-    "projector_type", "attention_mode", "confidence_head_alpha", "markov_rank",
-    "markov_head_type", "enable_confidence_head", "use_confidence_head", "confidence_head_with_markov",
-)  # fmt: skip
 MARKOV_KINDS = ("vanilla", "gated", "rnn")
 # Anchors for each sequence in DeepSpec's training; its class wants the key.
 DEEPSPEC_ANCHORS = 512
@@ -41,7 +34,7 @@ def refusals(frame: Frame, family: Family) -> Iterator[Refusal]:
     head = frame.head
     if family != "speculators" and frame.target_hidden is not None:
         yield f"target_hidden_size {frame.target_hidden} beside hidden_size {head.geometry.hidden}", ("vllm",)
-    yield from ((key, ()) for key in unknown_switches(head, "dflash_config", KNOWN_DFLASH))
+    yield from ((key, ()) for key in unknown_switches(head))
     yield from ((words, ()) for words in block_refusals(frame, family))
     if head.mechanism == "dspark":
         yield from ((words, ()) for words in markov_refusals(head.markov, family))

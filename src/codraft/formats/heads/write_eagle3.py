@@ -19,16 +19,16 @@ from codraft.formats.heads.frame import (
 )
 from codraft.formats.heads.frame import windowed as with_windows
 from codraft.formats.heads.head import Family
-from codraft.formats.heads.meaning import unknown_switches
-from codraft.formats.heads.options import Eagle3Options, eagle3_options, layer_options, layer_windows
+from codraft.formats.heads.options import (
+    Eagle3Options,
+    eagle3_options,
+    layer_options,
+    layer_windows,
+    unknown_switches,
+)
 from codraft.formats.heads.read import EAGLE3_TAPS
 
 IDS = "eagle_aux_hidden_state_layer_ids"
-# Keys of `eagle_config` that are read, or that speak of training alone.
-KNOWN_EAGLE = (
-    IDS, "use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm", "next_layer_regular",
-    "norm_before_fc", "return_hidden_post_norm", "parallel_draft_step", "parallel_draft_heads_num_layers",
-)  # fmt: skip
 # Tokens that the speculators library's converter proposes.
 USUAL_TOKENS = 3
 # Words for what no key of a layout says, by the engines whose loader reads a key for it in this layout all the same.
@@ -45,7 +45,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
 def refusals(frame: Frame, family: Family) -> Iterator[Refusal]:
     """What this layout cannot say of this head."""
     options = eagle3_options(frame.head)
-    yield from ((key, ()) for key in unknown_switches(frame.head, "eagle_config", KNOWN_EAGLE))
+    yield from ((key, ()) for key in unknown_switches(frame.head))
     if any("MLA" in name or "DeepseekV" in name for name in architectures(frame.head.config)):
         yield "attention over a latent (MLA)", ()
     if family == "speculators":
