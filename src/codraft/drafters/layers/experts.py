@@ -84,7 +84,8 @@ class Experts(nn.Module):
             row_M, place_M = (chosen_NK == expert).nonzero(as_tuple=True)
             gate_MI, up_MI = functional.linear(x_NH[row_M], self.gate_up_proj[expert]).chunk(2, dim=-1)
             made_MH = functional.linear(self.act(gate_MI) * up_MI, self.down_proj[expert])
-            out_NH = out_NH.index_add(0, row_M, made_MH * weights_NK[row_M, place_M, None])
+            # In place: a copy of all rows for each of hundreds of experts costs more than the experts. Gradients flow.
+            out_NH.index_add_(0, row_M, made_MH * weights_NK[row_M, place_M, None])
         return out_NH
 
 
