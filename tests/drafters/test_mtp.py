@@ -133,12 +133,12 @@ def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
     runs |= {key: one_module.with_feedback("pre_norm") for key in ("reuse_logits_unnormed",) if key in golden}
     assert runs
     for key, run in runs.items():
-        head = make_head(run, stored, "final", ends, torch.float64, "cpu")
+        head = make_head(run, dict(stored), "final", ends, torch.float64, "cpu")
         rollout = Rollout(head, golden["features"].double(), golden["token_ids"])
         for k, expected in enumerate(golden[key]):
             logits = head.logits(k % head.num_modules, rollout.step())[: len(expected)]
             torch.testing.assert_close(logits.float(), expected, rtol=0, atol=about["tolerance"])
-    head = make_head(layout.with_feedback("post_norm"), stored, "final", ends, torch.float64, "cpu")
+    head = make_head(layout.with_feedback("post_norm"), dict(stored), "final", ends, torch.float64, "cpu")
     tokens, features = golden["token_ids"].tolist(), golden["features"].double()
     for row, chain in zip(golden["chain_rows"].tolist(), golden["chain_tokens"].tolist(), strict=True):
         drafter = drafter_of(head, Picker("greedy", Sampling(), len(ends.head_VH)))
@@ -411,7 +411,7 @@ def test_modules_run_in_the_targets_dtype_and_choose_experts_in_float32(name: st
     one = made(name, 2)
     ends, layout = ToyEnds(V, H), one.layout()
     ends.embedding_VH, ends.head_VH = ends.embedding_VH.bfloat16(), ends.head_VH.bfloat16()
-    head = make_head(layout, one.tensors, "final", ends, torch.bfloat16, "cpu")
+    head = make_head(layout, dict(one.tensors), "final", ends, torch.bfloat16, "cpu")
     stored = {key.rpartition(".")[2]: weight.dtype for key, weight in head.named_parameters()}
     assert stored.pop("e_score_correction_bias", torch.float32) == torch.float32
     assert set(stored.values()) == {torch.bfloat16}

@@ -5,7 +5,7 @@ target's own kind. Step k is module k mod n, so a single one is used again on it
 differently is a row of `Dialect`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,12 +26,15 @@ from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import read_tensors, weight_bytes
 from codraft.formats.checkpoint import open_checkpoint
-from codraft.formats.heads.mtp_layout import BLOCK_SCALE, MtpLayout, read_layout
+from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
 
 # Kept in float32 at least, as engines keep it: it decides between experts that score nearly the same.
 PRECISE = "e_score_correction_bias"
 JOINT = ("embed_norm", "hidden_norm", "proj", "final_norm")
+# What stands before the number of an expert, and which of its matrices `Experts` has in one.
+EXPERTS = "mlp.experts."
+STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
 class Block(nn.Module):
@@ -196,62 +199,85 @@ def rotary_of(options: MtpOptions) -> Rotary:
     return Rotary(*frequencies(options.text, shape.rotated, options.file), interleaved=interleaved)
 
 
-def assemble(layout: MtpLayout, stored: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Parameters of an `MtpHead` by name. Blocks of FP8 become numbers again; numbered experts become one tensor."""
+def assemble(layout: MtpLayout, stored: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Parameters of an `MtpHead` by name. Blocks of FP8 become numbers again; numbered experts become one tensor.
+
+    Empties `stored` on the way: a module of DeepSeek-V3 is 23 GB in bfloat16, and what is in place is held no more.
+    """
     state: dict[str, Tensor] = {}
-    plain: dict[str, Tensor] = {}
-    for name in layout.stored():
-        if not name.endswith(BLOCK_SCALE):
-            scale = stored.get(f"{name}{BLOCK_SCALE}")
-            whole = stored[name] if scale is None or layout.block is None else expand(stored[name], scale, layout.block)
-            plain[name] = whole.to(torch.promote_types(dtype, torch.float32) if name.endswith(PRECISE) else dtype)
+    # By stored name: modules may share a tensor.
+    taken: dict[str, Tensor] = {}
     for i, module in enumerate(layout.modules):
-        parts = {part: plain[name] for part, name in module.items() if name in plain}
-        if layout.sparse[i] and not layout.fused[i]:
-            parts = with_fused_experts(parts)
-        for part, tensor in parts.items():
-            if part == "head":
-                state[f"heads.{key_of(module[part])}"] = tensor
-            elif part.partition(".")[0] in JOINT:
-                state[f"joints.{i}.{part}"] = tensor
-            else:
-                state[f"blocks.{i}.{part}"] = tensor
+        numbered = layout.sparse[i] and not layout.fused[i]
+        for part, name in module.items():
+            if part.endswith((BLOCK_SCALE, DERIVED)) or (numbered and part.startswith(EXPERTS)):
+                continue
+            if name not in taken:
+                taken[name] = take(stored, name, layout, dtype)
+            state[parameter_of(i, part, name)] = taken[name]
+        if numbered:
+            for part, kinds in STACKED.items():
+                state[f"blocks.{i}.{EXPERTS}{part}"] = stack_experts(stored, module, kinds, layout, dtype)
     if layout.embed is not None:
-        state["embed_tokens.weight"] = plain[layout.embed]
+        state["embed_tokens.weight"] = take(stored, layout.embed, layout, dtype)
     return state
 
 
-def expand(weight: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
-    """A matrix stored in FP8 with one scale for each block of it (DeepSeek), in float32."""
-    rows, columns = weight.shape[-2:]
-    spread = scale.float().repeat_interleave(block[0], dim=-2).repeat_interleave(block[1], dim=-1)
-    return weight.float() * spread[..., :rows, :columns]
+def parameter_of(index: int, part: str, name: str) -> str:
+    """What `MtpHead` calls a part of a module, stored as `name`."""
+    if part == "head":
+        return f"heads.{key_of(name)}"
+    return f"{'joints' if part.partition('.')[0] in JOINT else 'blocks'}.{index}.{part}"
 
 
-def with_fused_experts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices of numbered experts stacked into those that `Experts` has."""
-    before = "mlp.experts."
-    count = 1 + max(int(part.removeprefix(before).partition(".")[0]) for part in parts if part.startswith(before))
-    rest = {part: tensor for part, tensor in parts.items() if not part.startswith(before)}
+def take(stored: dict[str, Tensor], name: str, layout: MtpLayout, dtype: torch.dtype) -> Tensor:
+    """A tensor in `dtype`, out of `stored`."""
+    tensor, scale = stored.pop(name), stored.pop(f"{name}{BLOCK_SCALE}", None)
+    if scale is not None and layout.block is not None:
+        return expand(tensor, scale, layout.block, dtype)
+    return tensor.to(torch.promote_types(dtype, torch.float32) if name.endswith(PRECISE) else dtype)
 
-    def stacked(*kinds: str) -> Tensor:
-        one = (torch.cat([parts[f"{before}{e}.{kind}.weight"] for kind in kinds]) for e in range(count))
-        return torch.stack(list(one))
 
-    rest[f"{before}gate_up_proj"] = stacked("gate_proj", "up_proj")
-    rest[f"{before}down_proj"] = stacked("down_proj")
-    return rest
+def expand(weight: Tensor, scale: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """A matrix stored in FP8 with one scale for each block of it (DeepSeek), multiplied in float32; or one for every
+    expert, one after the other."""
+    if weight.dim() > 2:
+        whole = torch.empty(weight.shape, dtype=dtype)
+        for e in range(len(weight)):
+            whole[e] = expand(weight[e], scale[e], block, dtype)
+        return whole
+    rows, columns = weight.shape
+    spread = scale.float().repeat_interleave(block[0], dim=0).repeat_interleave(block[1], dim=1)
+    return (weight.float() * spread[:rows, :columns]).to(dtype)
+
+
+def stack_experts(
+    stored: dict[str, Tensor], module: Mapping[str, str], kinds: Sequence[str], layout: MtpLayout, dtype: torch.dtype
+) -> Tensor:
+    """Matrices of numbered experts as the one tensor that `Experts` has, [E, ...]; of several kinds below each other.
+
+    Memory of the whole is asked for at once and touched expert by expert, while theirs is given back.
+    """
+    count = 1 + max(int(part.removeprefix(EXPERTS).partition(".")[0]) for part in module if part.startswith(EXPERTS))
+    whole = torch.empty(0)
+    for e in range(count):
+        one = torch.cat([take(stored, module[f"{EXPERTS}{e}.{kind}.weight"], layout, dtype) for kind in kinds])
+        if not e:
+            whole = torch.empty((count, *one.shape), dtype=dtype)
+        whole[e] = one
+    return whole
 
 
 def make_head(
-    layout: MtpLayout, stored: Mapping[str, Tensor], tap: Tap, ends: Ends, dtype: torch.dtype, device: Any
+    layout: MtpLayout, stored: dict[str, Tensor], tap: Tap, ends: Ends, dtype: torch.dtype, device: Any
 ) -> MtpHead:
-    """The modules with their weights, ready to run."""
-    state = assemble(layout, stored, dtype)
+    """The modules with their weights, ready to run. Empties `stored`."""
     rotary = rotary_of(layout.options)
     tables = [layout.embed, *(module.get("head") for module in layout.modules)]
+    rows = {name: len(stored[name]) for name in tables if name is not None}
+    state = assemble(layout, stored, dtype)
     with torch.device("meta"):
-        head = MtpHead(layout, rotary, tap, ends, {name: len(stored[name]) for name in tables if name is not None})
+        head = MtpHead(layout, rotary, tap, ends, rows)
     head.load_state_dict(state, strict=True, assign=True)
     rotary.to(device)
     return head.to(device).eval().requires_grad_(False)
