@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-# Output of decoder layer 0..L-1, -1 for the embeddings, or "final": after the last norm.
+# Output of decoder layer 0..L-1, -1 for the embeddings as `Ends.embed` gives them, or "final": after the last norm.
 Tap = int | Literal["final"]
 
 
@@ -69,7 +69,8 @@ class Target(Protocol):
 
 
 class Ends(Protocol):
-    """The two ends of a target, which heads may borrow: its embedding, scaled as it scales it, and its output head."""
+    """The two ends of a target, which heads may borrow: its embedding, scaled as it scales it in its module or behind
+    it, without positions that some add; and its output head."""
 
     def embed(self, tokens_N: Tensor) -> Tensor:
         """[N, H] embeddings of token ids."""

@@ -244,7 +244,8 @@ class HFModel:
         for tap in taps:
 
             def catch(_module: Any, _inputs: Any, output: Any, tap: Tap = tap) -> None:
-                caught[tap] = output[0] if isinstance(output, tuple) else output
+                states = output[0] if isinstance(output, tuple) else output
+                caught[tap] = self._rescaled(states) if tap == -1 else states
 
             handles.append(self._module_of(tap).register_forward_hook(catch))
         try:
@@ -314,9 +315,13 @@ class HFModel:
         return [(name, n, k) for (n, k), name in shapes.items()]
 
     def embed(self, tokens_N: Tensor) -> Tensor:
-        """[N, H] embeddings of token ids, as its own first layer gets them."""
-        embeddings_NH: Tensor = self.model.get_input_embeddings()(tokens_N)
-        return embeddings_NH
+        """[N, H] embeddings of token ids, scaled as its own first layer gets them."""
+        return self._rescaled(self.model.get_input_embeddings()(tokens_N))
+
+    def _rescaled(self, embeddings: Tensor) -> Tensor:
+        """What a model makes of embeddings behind their module: Granite and Falcon H1 multiply them."""
+        factor = getattr(self.model.config.get_text_config(decoder=True), "embedding_multiplier", None)
+        return embeddings if factor is None else embeddings * factor
 
     def read_out(self, hidden_NH: Tensor) -> Tensor:
         """[N, V] logits of hidden states after the last norm, scaled and capped as the model does it."""
@@ -324,6 +329,7 @@ class HFModel:
         logits_NV: Tensor = self.model.get_output_embeddings()(hidden_NH)
         logits_NV = logits_NV * (getattr(config, "logit_scale", None) or 1.0)
         logits_NV = logits_NV / (getattr(config, "logits_scaling", None) or 1.0)
+        logits_NV = logits_NV * (getattr(config, "lm_head_multiplier", None) or 1.0)
         cap = getattr(config, "final_logit_softcapping", None)
         return logits_NV if cap is None else cap * torch.tanh(logits_NV / cap)
 
