@@ -37,9 +37,9 @@ time.sleep = lambda seconds: None
 from codraft.core.errors import SpecError
 from codraft.formats.hub import fetch_model
 answers = []
-for model_id, sha256 in json.load(sys.stdin):
+for model_id, sha256, *pickled in json.load(sys.stdin):
     try:
-        answers.append(["folder", str(fetch_model(model_id, sha256=sha256))])
+        answers.append(["folder", str(fetch_model(model_id, sha256=sha256, pickled=bool(pickled)))])
     except SpecError as error:
         answers.append(["SpecError", str(error)])
 print(json.dumps(answers))
@@ -112,7 +112,7 @@ class LocalHub:
     repos: dict[str, dict[str, str]] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
 
-    def fetch(self, *calls: tuple[str, dict[str, str] | None], address: str | None = None) -> list[tuple[str, str]]:
+    def fetch(self, *calls: tuple[Any, ...], address: str | None = None) -> list[tuple[str, str]]:
         """(kind, folder or sentence) of each fetch, all in one fresh process."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_"))}
         env = {
@@ -142,6 +142,7 @@ def hub(tmp_path: Path) -> Iterator[LocalHub]:
         "o/good": dict(FILES),
         "o/bare": {"README.md": "x", "tokenizer.json": "{}"},
         "o/cut": dict(FILES),
+        "o/early": {"config.json": "{}", "pytorch_model.bin": "pickled", "optimizer.bin": "x"},
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, repos))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -165,6 +166,17 @@ def test_a_fetched_model_has_its_files_but_no_pickled_weights_and_stays_usable_o
     assert sorted(path.name for path in Path(folder).iterdir()) == ["config.json", "model.safetensors"]
     assert (Path(folder) / "model.safetensors").read_text() == WEIGHTS
     assert hub.fetch(("o/good", None), address=NOWHERE) == [("folder", folder)]
+
+
+def test_an_early_heads_pickled_weights_are_fetched_where_there_are_no_others(hub: LocalHub) -> None:
+    """`pickled` asks for them; a repository with safetensors, and a caller that does not ask, go without."""
+    for calls, names in (
+        ((("o/early", None), ("o/good", None, True)), (["config.json"], ["config.json", "model.safetensors"])),
+        ((("o/early", None, True),), (["config.json", "pytorch_model.bin"],)),
+    ):
+        folders = [Path(folder) for _, folder in hub.fetch(*calls)]
+        assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == list(names)
+    assert hub.fetch(("o/early", None, True), address=NOWHERE) == [("folder", str(folders[0]))]
 
 
 def test_what_cannot_be_fetched_is_one_sentence_that_says_why(hub: LocalHub) -> None:

@@ -16,6 +16,8 @@ from codraft.formats.jsonfile import printable
 
 # What a causal LM needs; weights as safetensors only.
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
+# Early drafter heads have their weights in this one.
+PICKLE = "pytorch_model.bin"
 
 # Folders of the embedded models in the cache. Bump the version when what is written changes, so that old caches are not
 # mistaken for new ones.
@@ -94,13 +96,16 @@ def why(error: Exception) -> str:
     return printable((str(error) or type(error).__name__).splitlines()[0])
 
 
-def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None) -> Path:
-    """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files."""
+def fetch_model(model_id: str, *, sha256: Mapping[str, str] | None = None, pickled: bool = False) -> Path:
+    """Local snapshot of a hub model; `ID@REVISION` pins one, `sha256` the content of named files. `pickled`: of a
+    repository without safetensors `pytorch_model.bin` too, for callers that read nothing but plain tensors of it."""
     repo, _, revision = model_id.partition("@")
     with hub_errors(model_id):
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(repo, revision=revision or None, allow_patterns=PATTERNS)
+        if pickled and not any(Path(folder).rglob("*.safetensors")):
+            folder = snapshot_download(repo, revision=revision or None, allow_patterns=[*PATTERNS, PICKLE])
     path = Path(folder)
     if not (path / "config.json").is_file():
         raise SpecError(f"hub model '{model_id}' has no config.json, so it is not a transformers model")

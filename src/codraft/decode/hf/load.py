@@ -43,12 +43,12 @@ def quiet_transformers() -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def resolve_folder(model_id: str) -> Path:
-    """The local folder of a model: `demo` and its kin, a folder, or a hub id (fetched)."""
+def resolve_folder(model_id: str, *, pickled: bool = False) -> Path:
+    """The local folder of a model: `demo` and its kin, a folder, or a hub id (fetched; `pickled` as `fetch_model`)."""
     if model_id in EMBEDDED:
         return embedded_folder(model_id)
     try:
-        return local_folder(model_id) or fetch_model(model_id)
+        return local_folder(model_id) or fetch_model(model_id, pickled=pickled)
     except (OSError, RuntimeError) as error:
         raise SpecError(f"cannot read model {model_id}: {first_line(error)}; check the path") from error
 
