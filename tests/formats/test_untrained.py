@@ -92,3 +92,28 @@ def test_norms_are_fresh_only_if_all_of_them_are(tmp_path: Path, value: float, n
     moved = np.full(16, value, "<f4")
     moved[3] += 0.001
     assert found(tmp_path / "b", {"a_norm.weight": one, "b_norm.weight": moved}).norms == 0
+
+
+def test_an_expert_of_a_fused_tensor_is_looked_at_as_a_matrix(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    fresh = rng.normal(0, 0.02, (4, 64, 48))
+    seen = found(
+        tmp_path,
+        {
+            "fresh.experts.gate_up_proj": bf16(fresh),
+            "trained.experts.gate_up_proj": bf16(np.stack([trained(rng, 64, 48, "rows") for _ in range(4)])),
+            "zeros.experts.down_proj": np.zeros((4, 64, 48), "<f4"),
+            "narrow.conv.weight": rng.normal(0, 1, (64, 1, 48)).astype("<f4"),
+            "odd.weight": rng.normal(0, 1, (2, 3, 64, 48)).astype("<f4"),
+        },
+    )
+
+    assert (seen.fresh, seen.constant) == (["fresh.experts.gate_up_proj"], ["zeros.experts.down_proj"])
+
+
+def test_the_expert_in_the_middle_stands_for_all(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    one = np.stack([rng.normal(0, 0.02, (64, 48)), trained(rng, 64, 48, "rows"), rng.normal(0, 0.02, (64, 48))])
+
+    assert found(tmp_path / "a", {"experts.weight": bf16(one)}).fresh == []
+    assert found(tmp_path / "b", {"experts.weight": bf16(one[[1, 0, 1]])}).fresh == ["experts.weight"]

@@ -9,7 +9,7 @@ steps: rows and columns of trained matrices differ in size by far more than chan
 import sys
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,22 +74,32 @@ def look(source: Source, tensors: Mapping[str, TensorInfo]) -> Untrained:
     """What of a drafter's own tensors looks untrained. Copies of the target's ends are the caller's to leave out."""
     found = Untrained()
     requested = isinstance(source, HubSource)
-    matrices = [(name, info) for name, info in tensors.items() if len(info.shape) == 2 and info.dtype in FLOATS]
+    matrices = [(name, info) for name, info in tensors.items() if len(info.shape) in (2, 3) and info.dtype in FLOATS]
     matrices.sort(key=lambda pair: -pair[1].num_elements)
     for name, info in matrices[: MOST_REQUESTED if requested else MOST]:
         fault = fault_of(source, info)
         if fault == "not finite":
             found.not_finite.append(name)
-        elif min(info.shape) == 1:
+        elif min(info.shape[-2:]) == 1:
             # A row alone, as in a confidence head, shows nothing.
             continue
         elif fault == "constant":
             found.constant.append(name)
-        elif min(info.shape) >= FEWEST and is_fresh(sample(source, info, ROWS_REQUESTED if requested else ROWS)):
+        elif fresh_inside(source, info, ROWS_REQUESTED if requested else ROWS):
             found.fresh.append(name)
     if not requested:
         found.norms = fresh_norms(source, tensors)
     return found
+
+
+def fresh_inside(source: Source, info: TensorInfo, num_rows: int) -> bool:
+    """Whether a matrix looks fresh, or that of the expert in the middle where a tensor has one for each, [E, ...]."""
+    one = info
+    if len(info.shape) == 3 and info.num_elements:
+        count, size = info.shape[0], info.num_bytes // info.shape[0]
+        start = info.start + count // 2 * size
+        one = replace(info, shape=info.shape[1:], start=start, stop=start + size)
+    return min(one.shape) >= FEWEST and is_fresh(sample(source, one, num_rows))
 
 
 def sample(source: Source, info: TensorInfo, num_rows: int) -> "np.ndarray[Any, Any]":
