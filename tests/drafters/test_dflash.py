@@ -246,6 +246,11 @@ REFUSED: dict[str, Refused] = {
         {},
         "input_embedding_scale \\(0.5\\), dflash_config.output_multiplier \\(2.0\\) changes",
     ),
+    "mask": (
+        lambda: without("vocab_size") | {"dflash_config": {**OWN, "mask_token_id": 48}},
+        {},
+        "mask_token_id is 48, expected one of the target's 0..47",
+    ),
     "mask width": (lambda: SHAPE, {"mask_embedding": (3,)}, "mask_embedding has 3 values, expected 16"),
 }
 
@@ -263,6 +268,15 @@ def test_factors_of_one_and_switches_that_are_off_change_nothing(tmp_path: Path)
     streams = streams_of(TARGET, [[3, 4, 5]], GREEDY, asked=6, tail=2)
     drafter = dflash.build(DflashSpec(path=str(write_head(tmp_path, config, {}))), beside())
     assert_replay_is_live(TARGET, drafter, streams, GREEDY, [2])
+
+
+def test_what_a_head_turns_by_goes_to_the_targets_device(tmp_path: Path) -> None:
+    """In float32, whatever the target's dtype; a share of each head where the config says so."""
+    target = net(0)
+    target.device, target.dtype = "meta", "bfloat16"
+    config = changed(partial_rotary_factor=0.5)
+    inverse = dflash.build(DflashSpec(path=str(write_head(tmp_path, config, {}))), beside(target)).head.rotary.inverse  # type: ignore[attr-defined]
+    assert (inverse.device.type, inverse.dtype, len(inverse)) == ("meta", torch.float32, 2)
 
 
 def test_a_narrower_head_needs_ends_of_its_own(tmp_path: Path) -> None:

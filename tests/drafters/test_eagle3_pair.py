@@ -17,6 +17,7 @@ from codraft.drafters.eagle3 import Eagle3Head, build
 from codraft.drafters.registry import check_spec
 from codraft.drafters.rollout import Rollout
 from codraft.drafters.serial import SerialDrafter
+from codraft.drafters.weights import headers_of
 from codraft.replay.measure import replay
 
 from tests.drafters.heads import assert_replay_is_live, pooled_AL, randomize, streams_of
@@ -163,6 +164,49 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path) -> None:
         for word in words:
             assert word in str(caught.value), (number, str(caught.value))
         assert "\n" not in str(caught.value)
+
+
+def test_marks_that_contradict_the_map_are_refused(tmp_path: Path) -> None:
+    tensors = tensors_of(config_with(draft_vocab_size=len(DRAFT_IDS)), reduced=True)
+    marks = torch.zeros(V, dtype=torch.bool)
+    marks[DRAFT_IDS] = True
+    config = config_with(draft_vocab_size=len(DRAFT_IDS))
+    drafter_of(write_head(tmp_path / "same", config, {**tensors, "t2d": marks}))
+    marks[DRAFT_IDS[0]], marks[0] = False, True
+    with pytest.raises(SpecError, match=r"t2d marks .* ids are in only one of them"):
+        drafter_of(write_head(tmp_path / "other", config, {**tensors, "t2d": marks}))
+
+
+def test_a_pickled_tensor_of_another_dtype_is_named(tmp_path: Path) -> None:
+    folder = write_head(tmp_path, CONFIG, tensors_of(CONFIG))
+    (folder / "model.safetensors").unlink()
+    torch.save({**tensors_of(CONFIG), "fc.weight": torch.zeros((HIDDEN, 3 * HIDDEN)).to(torch.float8_e4m3fn)},
+               folder / "pytorch_model.bin")  # fmt: skip
+    with pytest.raises(SpecError, match="float8_e4m3fn"):
+        drafter_of(folder)
+    assert {info.dtype for info in headers_of({"a": torch.zeros(1).to(torch.float8_e4m3fn)}).values()} == {
+        "float8_e4m3fn"
+    }
+
+
+def test_what_a_head_turns_by_goes_to_the_targets_device(folder: Path) -> None:
+    target = tiny_target()
+    target.device, target.dtype = "meta", "bfloat16"
+    inverse = build(Eagle3Spec(path=str(folder)), beside(target)).head.rotary.inverse  # type: ignore[attr-defined]
+    assert (inverse.device.type, inverse.dtype) == ("meta", torch.float32)
+
+
+def test_a_head_that_nobody_trained_is_noted(tmp_path: Path) -> None:
+    """Of random weights, and of a pickle nothing is said; rows of unequal size are what training leaves."""
+    random = tensors_of(CONFIG)
+    rows = {
+        name: tensor * torch.linspace(0.1, 3, len(tensor), dtype=tensor.dtype)[:, None] if tensor.dim() == 2 else tensor
+        for name, tensor in random.items()
+    }
+    for stored, noted in ((random, True), (rows, False)):
+        made = beside(TARGET)
+        build(Eagle3Spec(path=str(write_head(tmp_path / str(noted), CONFIG, stored))), made)
+        assert any("looks untrained" in note and "fc.weight" in note for note in made.notes) is noted
 
 
 def test_another_mechanisms_head_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ and predicts nothing) or, where the config says so, the token after it.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import DflashSpec, options_of
 from codraft.decode.hf.model import HFModel
-from codraft.decode.hf.rope import frequencies
+from codraft.decode.hf.rope import head_frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter, KeysValues
@@ -47,7 +48,7 @@ class DFlashHead(nn.Module):
         self.taps: tuple[Tap, ...] = head.taps[0].outputs if head.taps else ()
         self.size, self.causal, self.mask_token_id = block.size, block.causal, block.mask_token_id
         self.first_slot = 1 if block.alignment == "same_slot" else 0
-        rotary = Rotary(*frequencies(head.text, g.head_dim, head.file), interleaved=interleaved(head))
+        rotary = Rotary(*head_frequencies(head.text, g.head_dim, head.file), interleaved=interleaved(head))
         self.fc = nn.Linear(len(self.taps) * head.target_hidden, g.hidden, bias=False)
         self.hidden_norm = RMSNorm(g.hidden, layer.eps)
         self._stack = [
@@ -60,9 +61,14 @@ class DFlashHead(nn.Module):
         rows = head.draft_vocab_size or head.vocab_size or 0
         self.embed_tokens = nn.Embedding(head.vocab_size or 0, g.hidden) if "embed_tokens.weight" in own else None
         self.lm_head = nn.Linear(g.hidden, rows, bias=False) if "lm_head.weight" in own else None
-        # Not a submodule: its weights are the target's.
-        self._ends = [ends]
+        # No submodules: the one has the target's weights, the other stays in float32.
+        self._ends, self._rotary = [ends], [rotary]
         self._kv_floats = 2 * g.num_layers * g.num_kv_heads * g.head_dim
+
+    @property
+    def rotary(self) -> Rotary:
+        """What turns queries and keys of all layers."""
+        return self._rotary[0]
 
     def fuse(self, features: Mapping[Tap, Tensor]) -> Tensor:
         """[N, H] of the features, in the order of the taps."""
@@ -144,7 +150,7 @@ def prepared(loaded: LoadedHead) -> LoadedHead:
                     "embedding; fetch the file again"
                 )
             tensors[MASK_NAMES[0]] = row
-    return LoadedHead(id=loaded.id, head=loaded.head, tensors=tensors)
+    return replace(loaded, tensors=tensors)
 
 
 def build(spec: DflashSpec, beside: Beside) -> BlockDrafter:
@@ -154,6 +160,7 @@ def build(spec: DflashSpec, beside: Beside) -> BlockDrafter:
     check(loaded, target, beside.vocab_size)
     module = DFlashHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
+    module.rotary.to(target.device)
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
     return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block)
 
@@ -171,5 +178,11 @@ def check(loaded: LoadedHead, target: HFModel, vocab_size: int) -> None:
     if not head.taps:
         raise SpecError(f"{where}: no layer ids are given; write target_layer_ids, those of the training")
     check_fit(loaded, head.taps[0].outputs, target, vocab_size)
+    mask = block_options(head).mask_token_id
+    if mask >= vocab_size and not any(loaded.own(name) for name in MASK_NAMES):
+        raise SpecError(
+            f"{where}: mask_token_id is {mask}, expected one of the target's 0..{vocab_size - 1}; write the id that "
+            "filled the block in training"
+        )
     if head.vocab_size is None and any(loaded.own(name) for name in OF_VOCABULARY):
         raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write it, {vocab_size} here")

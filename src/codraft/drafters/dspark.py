@@ -82,6 +82,7 @@ def build(spec: DsparkSpec, beside: Beside) -> BlockDrafter:
     check_confidence(spec, loaded)
     module = DSparkHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
+    module.rotary.to(target.device)
     options, cut = options_of(spec), cut_of(spec)
     if spec.timing is not None:
         options["timed"] = timed(read_record(Path(spec.timing), TimingRecord))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import Eagle3Spec, options_of
-from codraft.decode.hf.rope import frequencies
+from codraft.decode.hf.rope import head_frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.fit import check_fit
@@ -95,7 +95,7 @@ class Eagle3Head(nn.Module):
         super().__init__()
         g, options, layer = head.geometry, eagle3_options(head), layer_options(head)
         self.taps, self.options, self.layers_per_module = taps, options, g.num_layers
-        rotary = Rotary(*frequencies(head.text, g.head_dim, head.file))
+        rotary = Rotary(*head_frequencies(head.text, g.head_dim, head.file))
         fused = len(taps) * head.target_hidden
         self.fc_norm = nn.ModuleList(RMSNorm(head.target_hidden, layer.eps) for _ in taps) if options.fc_norm else None
         self.input_norm = RMSNorm(fused, layer.eps) if options.norm_before_fc else None
@@ -106,9 +106,14 @@ class Eagle3Head(nn.Module):
         rows = head.draft_vocab_size or head.vocab_size
         self.embed_tokens = nn.Embedding(head.vocab_size or 0, g.hidden) if "embed_tokens.weight" in own else None
         self.lm_head = nn.Linear(g.hidden, rows or 0, bias=False) if "lm_head.weight" in own else None
-        # Not a submodule: its weights are the target's.
-        self._ends = [ends]
+        # No submodules: the one has the target's weights, the other stays in float32.
+        self._ends, self._rotary = [ends], [rotary]
         self._kv_floats = 2 * g.num_layers * g.num_kv_heads * g.head_dim
+
+    @property
+    def rotary(self) -> Rotary:
+        """What turns queries and keys of all layers."""
+        return self._rotary[0]
 
     def device_bytes(self, rows: int) -> int:
         """Of its own tensors, and of keys and values of `rows` rows."""
@@ -154,6 +159,7 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     check_fit(loaded, taps, target, beside.vocab_size)
     module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
+    module.rotary.to(target.device)
     ids = target_ids(loaded, beside.vocab_size)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size, None if ids is None else ids.to(target.device))
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))

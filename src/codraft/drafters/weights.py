@@ -15,11 +15,13 @@ from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.draftmap import read_draft_map
 from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.detect import detect
-from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.head import EMBED, HEAD, Head, Kind
 from codraft.formats.heads.layout import canonical, canonical_names
 from codraft.formats.heads.options import refuse_unknown
+from codraft.formats.heads.plan import said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import TensorInfo
+from codraft.formats.untrained import look
 
 if TYPE_CHECKING:
     from codraft.drafters.beside import Beside
@@ -27,15 +29,22 @@ if TYPE_CHECKING:
 # Maps of a reduced vocabulary: no parameters of a head.
 MAPS = ("d2t", "t2d")
 MOST_FAULTS = 8
+# What safetensors headers call dtypes.
+DTYPES = {
+    torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.int64: "I64",
+    torch.int32: "I32", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedHead:
-    """A head and its tensors by canonical name, as stored; `id` is what the user called it."""
+    """A head and its tensors by canonical name, as stored; `id` is what the user called it. `untrained`: what of it
+    looks as if nobody had trained it, in words."""
 
     id: str
     head: Head
     tensors: Mapping[str, Tensor]
+    untrained: Sequence[str] = ()
 
     def own(self, name: str) -> bool:
         """Whether the file has this tensor."""
@@ -45,7 +54,7 @@ class LoadedHead:
 def load_head(path: str, mechanism: str) -> LoadedHead:
     """The head in a folder or of a hub id. SpecError where it is of another mechanism, or a tensor is missing,
     unexpected or misshapen."""
-    folder = resolve_folder(path)
+    folder = resolve_folder(path, pickled=True)
     checkpoint = open_checkpoint(str(folder))
     pickled = read_pickles(folder, checkpoint)
     names: Mapping[str, TensorInfo] = checkpoint.tensors if pickled is None else headers_of(pickled)
@@ -61,7 +70,14 @@ def load_head(path: str, mechanism: str) -> LoadedHead:
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         tensors.setdefault(canonical(kind, name), tensor)
-    return LoadedHead(id=path, head=head, tensors=tensors)
+    untrained = () if pickled is not None else untrained_parts(kind, checkpoint)
+    return LoadedHead(id=path, head=head, tensors=tensors, untrained=untrained)
+
+
+def untrained_parts(kind: Kind, checkpoint: Checkpoint) -> list[str]:
+    """What looks untrained by a few rows of each matrix; the two ends are the target's."""
+    own = {name: info for name, info in checkpoint.tensors.items() if canonical(kind, name) not in (EMBED, HEAD)}
+    return said_of(look(checkpoint.source, own))
 
 
 def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
@@ -113,17 +129,14 @@ def read_pickles(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor] | No
 def headers_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorInfo]:
     """What a safetensors header would say of them."""
     return {
-        name: TensorInfo(
-            name=name, dtype=DTYPES.get(tensor.dtype, "F32"), shape=tuple(tensor.shape), file="", start=0, stop=0
-        )
+        name: TensorInfo(name, DTYPES.get(tensor.dtype, dtype_name(tensor)), tuple(tensor.shape), "", 0, 0)
         for name, tensor in tensors.items()
     }
 
 
-DTYPES = {
-    torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.int64: "I64",
-    torch.int32: "I32", torch.bool: "BOOL",
-}  # fmt: skip
+def dtype_name(tensor: Tensor) -> str:
+    """What torch calls a tensor's dtype."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
@@ -133,10 +146,9 @@ def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     packed = next((name for name, tensor in values.items() if tensor.dtype not in floats), None)
     if packed is not None:
-        stored = str(values[packed].dtype).removeprefix("torch.")
         raise SpecError(
-            f"drafter {loaded.id}: {packed} is stored as {stored}; codraft runs heads in bfloat16, float16, float32 or "
-            "float64 only"
+            f"drafter {loaded.id}: {packed} is stored as {dtype_name(values[packed])}; codraft runs heads in bfloat16, "
+            "float16, float32 or float64 only"
         )
     module.to(getattr(torch, target.dtype))
     try:
@@ -144,6 +156,7 @@ def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
     except RuntimeError as error:
         raise SpecError(f"drafter {loaded.id}: {' '.join(str(error).split())}") from error
     module.to(target.device).eval().requires_grad_(False)
+    like.notes.extend(f"drafter {loaded.id} looks untrained: {said}" for said in loaded.untrained)
 
 
 def target_ids(loaded: LoadedHead, vocab_size: int) -> Tensor | None:
@@ -160,8 +173,10 @@ def target_ids(loaded: LoadedHead, vocab_size: int) -> Tensor | None:
     found = read_draft_map(
         loaded.tensors["d2t"].numpy(), None if t2d is None else t2d.numpy(), vocab_size, head.draft_vocab_size
     )
-    if found.form == "inconsistent":
-        raise SpecError(f"drafter {loaded.id}: {'; '.join(problem.message for problem in found.problems)}")
+    against = [problem.message for problem in found.problems if problem.kind == "t2d"]
+    said = [problem.message for problem in found.problems] if found.form == "inconsistent" else against
+    if said:
+        raise SpecError(f"drafter {loaded.id}: {'; '.join(said)}; fetch or export the head again")
     return torch.tensor([int(i) for i in found.target_ids])
 
 

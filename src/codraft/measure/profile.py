@@ -13,7 +13,7 @@ from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
 from codraft.measure.kernels import CONTEXTS, time_kernels
 from codraft.measure.steps import time_steps
-from codraft.replay.job import Ui
+from codraft.replay.job import Ui, tell
 from codraft.replay.prompts import load_prompts
 
 
@@ -50,6 +50,7 @@ def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
     for spec in job.drafters:
         with ui.stage(f"load drafter {spec.name}"):
             drafters.append(build(spec, beside))
+    tell(beside, ui)
     depths = sorted({0, *job.depths})
     points: list[TimingPoint] = []
     for S in job.contexts:

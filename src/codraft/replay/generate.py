@@ -25,7 +25,7 @@ from codraft.decode.loop import Phase, decode
 from codraft.decode.target import Target
 from codraft.drafters.beside import Beside
 from codraft.drafters.registry import build
-from codraft.replay.job import Ui
+from codraft.replay.job import Ui, tell
 from codraft.replay.prompts import Conversation, first_turns
 from codraft.replay.streams import Progress, check_prompts, fits
 
@@ -65,12 +65,13 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
     check_prompts(openings, job.room, window, job.skip_long)
     if not any(fits(ids, job.room, window) for _, ids in openings):
         raise SpecError(f"every prompt is too long for the window of {window}; shorten them or --max-new-tokens")
+    load = functools.cache(lambda: load_model(job.target, job.dtype))
+    beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, load)
     with ui.stage(f"load {job.target}"):
         spec = job.drafter
-        load = functools.cache(lambda: load_model(job.target, job.dtype))
-        beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, load)
         drafter = build(spec, beside) if spec else None
         target = load()
+    tell(beside, ui)
     with ui.stage("generate") as progress:
         outputs = generate(target, drafter, codec, conversations, job, window, progress)
     return GenerationRecord(

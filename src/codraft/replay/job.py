@@ -77,6 +77,13 @@ class AcceptJob:
         check_positive(self.batch, "--batch")
 
 
+def tell(beside: Beside, ui: Ui) -> None:
+    """Show what was noted while drafters were built, a line each."""
+    for note in beside.notes:
+        with ui.stage(note):
+            pass
+
+
 class Workbench:
     """Target, drafters and streams of a job, each made once, when first asked for; `timings_s` says what it took."""
 
@@ -130,6 +137,7 @@ class Workbench:
                 built.append(build(spec, beside))
         # A head may have had the target loaded meanwhile, which counts itself.
         self.timings_s["load"] = before + time.perf_counter() - start
+        tell(beside, self.ui)
         return built
 
     @cached_property
