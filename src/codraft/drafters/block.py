@@ -153,7 +153,7 @@ def stream_blocks(
 ) -> Tensor:
     """[C, num_slots, H]: blocks behind the tokens at `starts_C` of one stream whose context is `context`.
 
-    Teacher-forced, and differentiable: training reads it too.
+    Teacher-forced, and differentiable: training will read it too.
     """
     at_once = max(1, SLOTS_AT_ONCE // num_slots)
     filled = []
