@@ -1,21 +1,16 @@
-"""What tests of block drafters share: heads of every option, a target with features, and slow references."""
+"""What tests of block drafters share: heads of every option, their training, and slow references."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from codraft.core.schema import DrafterInfo
-from codraft.core.spec import Sampling
-from codraft.decode.accept import accept_prob, residual
 from codraft.decode.drafter import Request
-from codraft.decode.target import Cache, PassOutput, Tap
 from codraft.drafters.block import BlockDrafter, BlockSight, Site
 from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.dspark import DSparkHead
@@ -23,12 +18,10 @@ from codraft.drafters.pick import Picker
 from codraft.drafters.weights import MAPS, load_head, target_ids
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.heads.read import read_head
-from codraft.replay.measure import acceptance_probability
 from codraft.replay.streams import TokenStream
-from codraft.replay.walk import expect
 
 from tests.drafters.heads import ForcedPicker, Stream, ToyEnds, gather, randomize
-from tests.toy import ToyCache, ToyTarget
+from tests.drafters.laws import FeatureToy, features_of
 
 V, H, TAPS, SIZE = 7, 16, (0, 2), 4
 SHAPE: dict[str, Any] = {
@@ -195,45 +188,6 @@ def slot_by_slot(module: DFlashHead, stream: Stream, p: int, num_slots: int, win
     return out
 
 
-class FeatureToy(ToyTarget):
-    """A toy whose taps are real-valued: each a random function of the last two tokens."""
-
-    def __init__(self, vocab_size: int, seed: int = 0, *, width: int = H, eos: bool = True, scale: float = 2.0) -> None:
-        super().__init__(vocab_size, seed, scale=scale, eos=eos)
-        self.width = width
-        self._known: dict[tuple[Tap, int, int], Tensor] = {}
-
-    def feature(self, tap: Tap, before: int, token: int) -> Tensor:
-        """[C]."""
-        key = (tap, before, token)
-        if key not in self._known:
-            generator = torch.Generator().manual_seed(hash(key) % 2**31)
-            self._known[key] = torch.randn(self.width, generator=generator, dtype=torch.float64)
-        return self._known[key]
-
-    def forward(
-        self,
-        tokens: Sequence[Sequence[int]],
-        cache: Cache,
-        *,
-        num_logits: int | None = None,
-        taps: Sequence[Tap] = (),
-    ) -> PassOutput:
-        assert isinstance(cache, ToyCache)
-        out = super().forward(tokens, cache, num_logits=num_logits)
-        features: dict[Tap, list[Tensor]] = {tap: [] for tap in taps}
-        for held, new in zip(cache.tokens, tokens, strict=True):
-            pairs = list(zip([-1, *held], held, strict=False))[len(held) - len(new) :]
-            for tap in taps:
-                features[tap].append(torch.stack([self.feature(tap, *pair) for pair in pairs]))
-        return PassOutput(out.logits, features)
-
-
-def features_of(target: FeatureToy, tokens: Sequence[int], taps: Sequence[Tap]) -> dict[Tap, list[Tensor]]:
-    """Of every token of one sequence."""
-    return dict(target.forward([tokens], target.new_cache(1, 0), num_logits=1, taps=taps).features)
-
-
 def overfit(module: DFlashHead, target: FeatureToy, streams: Sequence[TokenStream], k: int, steps: int) -> None:
     """Train on the teacher-forced pass over all blocks of all streams, cross-entropy of the streams' tokens."""
     module.requires_grad_(True)
@@ -263,49 +217,6 @@ def overfit(module: DFlashHead, target: FeatureToy, streams: Sequence[TokenStrea
     module.requires_grad_(False)
 
 
-Law = dict[tuple[int, ...], float]
-
-
-def outcomes(draft: Sequence[int], p_draft_KV: Tensor | None, target: ToyTarget, history: Sequence[int]) -> Law:
-    """Exact distribution of what one step commits after a draft, by rejection sampling."""
-    out: Law = {}
-
-    def emit(prefix: Sequence[int], mass: float, p_V: Tensor) -> None:
-        for token, p in enumerate(p_V.tolist()):
-            out[(*prefix, token)] = out.get((*prefix, token), 0.0) + mass * p
-
-    reach = 1.0
-    for i, token in enumerate(draft):
-        assert p_draft_KV is not None
-        p_V = target.logits([*history, *draft[:i]]).softmax(-1)
-        keep = float(accept_prob(p_V[token], p_draft_KV[i, token]))
-        emit(draft[:i], reach * (1 - keep), residual(p_V, p_draft_KV[i]))
-        reach *= keep
-    emit(draft, reach, target.logits([*history, *draft]).softmax(-1))
-    return out
-
-
-def texts(target: ToyTarget, history: Sequence[int], length: int) -> Iterator[tuple[tuple[int, ...], float]]:
-    """All texts of some length, with the target's probability."""
-    for text in itertools.product(range(target.vocab_size), repeat=length):
-        p = 1.0
-        for i, token in enumerate(text):
-            p *= float(target.logits([*history, *text[:i]]).softmax(-1)[token])
-        yield text, p
-
-
-def filled_up(law: Law, target: ToyTarget, history: Sequence[int], length: int) -> Law:
-    """What a step commits, filled up to `length` tokens by plain decoding."""
-    whole: Law = {}
-    for tokens, mass in law.items():
-        for rest, p in texts(target, [*history, *tokens], length - len(tokens)):
-            whole[(*tokens, *rest)] = whole.get((*tokens, *rest), 0.0) + mass * p
-    return whole
-
-
-WARM = Sampling(temperature=1.0)
-
-
 def published(folder: Path, mechanism: str) -> tuple[DFlashHead, Tensor | None]:
     """A golden's head in float64 through the loading path of users, and what its own ids mean."""
     loaded = prepared(load_head(str(folder), mechanism))
@@ -318,45 +229,3 @@ def published(folder: Path, mechanism: str) -> tuple[DFlashHead, Tensor | None]:
     module = (DFlashHead if mechanism == "dflash" else DSparkHead)(head, ends, loaded.tensors.keys()).double()
     module.load_state_dict({name: t for name, t in loaded.tensors.items() if name not in MAPS}, strict=True)
     return module.requires_grad_(False), target_ids(loaded, head.vocab_size or 0)
-
-
-def enumerated(
-    drafter: BlockDrafter, target: FeatureToy, prompt: list[int], anchor: int, D: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Law, set[int], list[float]]:
-    """Over all drafts that can be drawn: what one step commits, the lengths of drafts, and P(a of them accepted)."""
-    drafter.prefill([Request(0, prompt, 99)], [anchor], features_of(target, prompt, drafter.taps))
-    law: Law = {}
-    lengths: set[int] = set()
-    accepted = [0.0] * (D + 1)
-    for script, _ in texts(target, [0], D):
-        chances: list[float] = []
-
-        def draw(p_V: torch.Tensor, seed: int, stream: int, position: int, purpose: int) -> int:
-            token = script[position - 1]  # noqa: B023
-            chances.append(float(p_V[token]))  # noqa: B023
-            return token
-
-        monkeypatch.setattr("codraft.drafters.pick.draw", draw)
-        proposal = drafter.propose([anchor], D)
-        drawn = float(np.prod(chances))
-        assert len(chances) == D
-        assert proposal.tokens[0] == list(script[: len(proposal.tokens[0])])
-        lengths.add(len(proposal.tokens[0]))
-        for tokens, mass in outcomes(proposal.tokens[0], proposal.p_draft[0], target, [*prompt, anchor]).items():
-            law[tokens] = law.get(tokens, 0.0) + drawn * mass
-            accepted[len(tokens) - 1] += drawn * mass
-    return law, lengths, accepted
-
-
-def first_step(drafter: BlockDrafter, target: FeatureToy, prompt: list[int], output: list[int], D: int) -> list[float]:
-    """P(a drafts accepted | the stream) in the step from the first anchor, by replay."""
-    features = features_of(target, [*prompt, *output[:-1]], drafter.taps)
-    found = drafter.unroll(prompt, output, features, D)
-    p_target_T = np.array(
-        [float(target.logits([*prompt, *output[:t]]).softmax(-1)[output[t]]) for t in range(1, len(output))]
-    )
-    log = expect(found.drafted_A, acceptance_probability(found, p_target_T), D, 1, None)
-    weights = [0.0] * (D + 1)
-    for a, w in zip(log.accepted_N.tolist(), log.weight_N.tolist(), strict=True):
-        weights[a] += w
-    return weights

@@ -21,21 +21,16 @@ from tests.drafters.blocks import (
     DSPARK,
     SIZE,
     TAPS,
-    WARM,
-    FeatureToy,
     H,
     V,
     assert_live_is_unrolled,
     drafter_of,
-    enumerated,
-    filled_up,
-    first_step,
     head_of,
     module_of,
     slot_by_slot,
-    texts,
 )
 from tests.drafters.heads import ForcedPicker, assert_replay_is_live, gather, random_stream, streams_of
+from tests.drafters.laws import WARM, FeatureToy, enumerated, filled_up, first_step, texts
 
 HEADS = [*(("dflash", name) for name in DFLASH), *(("dspark", name) for name in DSPARK)]
 GREEDY = Sampling()

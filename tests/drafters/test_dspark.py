@@ -24,21 +24,16 @@ from codraft.replay.measure import replay
 
 from tests.drafters.blocks import (
     TAPS,
-    WARM,
     WIDE,
-    FeatureToy,
     H,
     V,
     drafter_of,
-    enumerated,
-    filled_up,
-    first_step,
     module_of,
     overfit,
     published,
-    texts,
 )
 from tests.drafters.heads import assert_replay_is_live, gather, random_stream, streams_of
+from tests.drafters.laws import WARM, FeatureToy, enumerated, filled_up, first_step, texts
 from tests.drafters.test_dflash import SHAPE, TARGET, beside, write_head
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "heads"
@@ -197,8 +192,8 @@ def test_ending_a_drawn_draft_early_keeps_the_targets_law_unless_it_looks_ahead(
     cut, lossless = LAWS[case]
     target, prompt, anchor, D = FeatureToy(3, seed=5, eos=False, scale=0.8), [1, 2], 0, 2
     drafter = drafter_of(doubtful(), Picker("sample", WARM, 3), cut=cut)
-    law, lengths, accepted = enumerated(drafter, target, prompt, anchor, D, monkeypatch)
-    assert len(lengths) > 1 or case == "schedule on a staircase"
+    law, drafts, accepted = enumerated(drafter, target, prompt, anchor, D, monkeypatch)
+    assert len({len(draft) for draft in drafts}) > 1 or case == "schedule on a staircase"
     whole = filled_up(law, target, [*prompt, anchor], D + 1)
     worst = max(abs(whole[text] - p) for text, p in texts(target, [*prompt, anchor], D + 1))
     if not lossless:
