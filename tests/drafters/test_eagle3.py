@@ -1,7 +1,7 @@
 """EAGLE-3: the two views against each other, published code, exact losslessness, and what must be refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "biased": {"attention_bias": True, "mlp_bias": True},
     "biased_everywhere": {"attention_bias": True, "own": ["fc.bias", "layers.0.self_attn.o_proj.bias"]},
     "no_first_norm": {"eagle_config": {"use_input_layernorm_in_first_layer": False}},
+    "doubled_later_layers": {"num_hidden_layers": 2, "eagle_config": {"next_layer_regular": False}},
+    "deepspec": {"num_hidden_layers": 2, "architectures": ["Qwen3Eagle3Model"], "model_type": "qwen3", "head_dim": 8},
+    "return_hidden_post_norm": {"eagle_config": {"return_hidden_post_norm": True}},
+    "no_last_norm": {"eagle_config": {"use_last_layernorm": False}},
+    "post_norm_without_last_norm": {"eagle_config": {"return_hidden_post_norm": True, "use_last_layernorm": False}},
+    "one_tap": {"taps": [3]},
+    "five_taps": {"taps": [0, 1, 3, 4, 6], "fc_norm": True},
+    "wide_norm_before_fc": {"target_hidden_size": 24, "eagle_config": {"norm_before_fc": True}},
+    "wide_fc_norm": {"target_hidden_size": 24, "fc_norm": True, "taps": [0, 5]},
     "llama3_rope": {
         "rope_scaling": {
             "rope_type": "llama3",
@@ -85,13 +94,17 @@ def head_of(config: Mapping[str, Any]) -> Head:
 def module_of(variant: str, seed: int = 0) -> Eagle3Head:
     head = head_of({**SHAPE, **VARIANTS[variant]})
     with torch.random.fork_rng():
-        module = Eagle3Head(head, TAPS, ToyEnds(V, H), VARIANTS[variant].get("own", []))
+        module = Eagle3Head(head, taps_of(variant), ToyEnds(V, H), VARIANTS[variant].get("own", []))
     randomize(module, seed)
     return module
 
 
+def taps_of(variant: str) -> tuple[int, ...]:
+    return tuple(VARIANTS[variant].get("taps", TAPS))
+
+
 def drafter_of(module: Eagle3Head, picker: ForcedPicker) -> SerialDrafter:
-    return SerialDrafter(module, picker, TAPS, DrafterInfo(name="eagle3", mechanism="eagle3", options={}))
+    return SerialDrafter(module, picker, module.taps, DrafterInfo(name="eagle3", mechanism="eagle3", options={}))
 
 
 def width_of(variant: str) -> int:
@@ -100,10 +113,60 @@ def width_of(variant: str) -> int:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_live_drafting_is_the_teacher_forced_view_at_every_position(variant: str) -> None:
-    streams = [random_stream(s, V, width_of(variant), TAPS, (3 + 4 * s, 9 + 3 * s)) for s in range(3)]
+    streams = [random_stream(s, V, width_of(variant), taps_of(variant), (3 + 4 * s, 9 + 3 * s)) for s in range(3)]
     picker = ForcedPicker(V)
     compared = assert_live_follows_unroll(drafter_of(module_of(variant), picker), picker, streams, lambda s: 1 + s % 5)
     assert compared > 20
+
+
+def written_out(module: Eagle3Head, config: Mapping[str, Any], features: Sequence[Tensor], token: int) -> list[Tensor]:
+    """What the first row of a stream feeds on and reads out, from the config's own words: it sees itself alone, so its
+    attention is its value, and position 0 turns nothing."""
+    weights, switches = module.state_dict(), config.get("eagle_config", {})
+
+    def linear(name: str, x: Tensor) -> Tensor:
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", torch.zeros((), dtype=torch.float64))
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        return x / (x.square().mean() + config["rms_norm_eps"]).sqrt() * weights[f"{name}.weight"]
+
+    parts = [norm(f"fc_norm.{i}", part) if config.get("fc_norm") else part for i, part in enumerate(features)]
+    joined = torch.cat(parts)
+    before = config.get("norm_before_fc") or switches.get("norm_before_fc")
+    hidden = linear("fc", norm("input_norm", joined) if before else joined)
+    table = weights["embed_tokens.weight"] if "embed_tokens.weight" in weights else ToyEnds(V, H).embedding_VH
+    every = switches.get("next_layer_regular") is False or config["architectures"] == ["Qwen3Eagle3Model"]
+    for i in range(config["num_hidden_layers"]):
+        at, residual = f"layers.{i}", hidden
+        if i == 0 or every:
+            bare = i == 0 and switches.get("use_input_layernorm_in_first_layer") is False
+            embedding = table[token] if bare else norm(f"{at}.input_layernorm", table[token])
+            normed = norm(f"{at}.hidden_norm", hidden)
+            residual = normed if config.get("norm_before_residual") else hidden
+            read = torch.cat((embedding, normed))
+        else:
+            read = norm(f"{at}.input_layernorm", hidden)
+        value = linear(f"{at}.self_attn.v_proj", read).unflatten(0, (2, -1)).repeat_interleave(2, 0).flatten()
+        hidden = residual + linear(f"{at}.self_attn.o_proj", value)
+        x = norm(f"{at}.post_attention_layernorm", hidden)
+        gate, up = (linear(f"{at}.mlp.{part}_proj", x) for part in ("gate", "up"))
+        hidden = hidden + linear(f"{at}.mlp.down_proj", gate * gate.sigmoid() * up)
+    library = "speculators_model_type" in config
+    feeds = switches.get("return_hidden_post_norm") or (library and config.get("norm_output"))
+    reads = config.get("norm_output", True) if not library else True
+    reads = reads and switches.get("use_last_layernorm", True)
+    return [norm("norm", hidden) if normed_ else hidden for normed_ in (feeds, reads)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_row_is_what_the_layers_written_out_give(variant: str) -> None:
+    module, config = module_of(variant), {**SHAPE, **VARIANTS[variant]}
+    stream = random_stream(7, V, width_of(variant), taps_of(variant), (1, 2))
+    rollout = Rollout(module, module.fuse(stream.features), torch.tensor([3, 5, 1]))
+    readable = rollout.step()
+    features = [stream.features[tap][0] for tap in taps_of(variant)]
+    for found, expected in zip((rollout.hidden_NH, readable), written_out(module, config, features, 5), strict=True):
+        torch.testing.assert_close(found[0], expected, rtol=1e-10, atol=1e-10)
 
 
 @settings(max_examples=15)

@@ -79,6 +79,18 @@ def test_text_is_plain_decodings_and_replay_takes_the_steps_of_live(
     assert_replay_is_live(TARGET, drafter, streams, sampling, [1, 2, 5])
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_map_of_absolute_ids_means_what_offsets_mean(reduced: Path, marked: bool, tmp_path: Path) -> None:
+    config = {**CONFIG, "draft_vocab_size": len(DRAFT_IDS)}
+    tensors = {**tensors_of(config, reduced=True), "d2t": DRAFT_IDS}
+    absolute = write_head(tmp_path, config, {name: t for name, t in tensors.items() if marked or name != "t2d"})
+    one, other = drafter_of(reduced), drafter_of(absolute)
+    for drafter in (one, other):
+        assert drafter.picker.target_ids is not None
+        assert torch.equal(drafter.picker.target_ids, DRAFT_IDS)
+    assert drafts(one) == drafts(other)
+
+
 def test_a_sequence_is_drafted_alike_alone_and_in_a_batch(folder: Path) -> None:
     requests = [Request(i, prompt, 18) for i, prompt in enumerate(prompts())]
     together = decode(TARGET, drafter_of(folder), requests, GREEDY, 3)
