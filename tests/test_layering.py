@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from codraft.core.spec import DRAFTER_SPECS, MECHANISMS
+
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "codraft"
 
@@ -97,3 +99,80 @@ def test_public_things_say_what_they_are(path: Path) -> None:
                 node in ast.walk(f) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f is not node
             )
             assert nested or ast.get_docstring(node), f"{node.name} has no docstring"
+
+
+# These go by what a drafter says of itself: a new mechanism changes none of them.
+BLIND = ("cost", "replay", "measure", "decode", "study", "report", "cli")
+
+
+def asks_for_a_mechanism(tree: ast.AST) -> Iterator[str]:
+    """Comparisons and patterns that hold a mechanism's name or an attribute `mechanism`, and tests on a spec's class.
+
+    Membership of the whole list of names is no such test.
+    """
+    whole = {"MECHANISMS", "DRAFTER_SPECS"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+            if any(isinstance(part, ast.Name) and part.id in whole for part in parts):
+                continue
+            inner = [found for part in parts for found in ast.walk(part)]
+            if any(names_one(part) or is_field(part) for part in inner):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.MatchValue | ast.MatchClass):
+            if any(names_one(part) or names_spec(part) for part in ast.walk(node)):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Match) and is_field(node.subject):
+            yield f"match {ast.unparse(node.subject)}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            if any(names_spec(part) for part in ast.walk(node.args[1])):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Dict) and any(key is not None and names_one(key) for key in node.keys):
+            yield f"a table by mechanism: {ast.unparse(node)[:60]}"
+
+
+def names_one(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value in MECHANISMS
+
+
+def is_field(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "mechanism"
+
+
+def names_spec(node: ast.AST) -> bool:
+    specs = {kind.__name__ for kind in DRAFTER_SPECS.values()}
+    return (
+        isinstance(node, ast.Name | ast.Attribute) and (node.id if isinstance(node, ast.Name) else node.attr) in specs
+    )
+
+
+BLIND_FILES = [path for path in FILES if path.relative_to(SRC).parts[0] in BLIND]
+
+
+@pytest.mark.parametrize("path", BLIND_FILES, ids=[str(f.relative_to(SRC)) for f in BLIND_FILES])
+def test_nothing_asks_for_a_mechanism_but_the_tables_that_say_what_mechanisms_are(path: Path) -> None:
+    """Those stand in drafters, formats, models, engines and core/spec.py."""
+    assert list(asks_for_a_mechanism(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if drafter.info.mechanism == 'mtp': pass",
+        "x = name in ('dflash', 'dspark')",
+        "y = other != spec.mechanism",
+        "isinstance(spec, MtpSpec)",
+        "isinstance(spec, (int, spec_module.DflashSpec))",
+        "match spec.mechanism:\n    case _: pass",
+        "match spec:\n    case Eagle3Spec(): pass",
+        "match name:\n    case 'suffix': pass",
+        "cost = {'ngram': 0.0, 'eagle3': 1.0}[name]",
+    ],
+)
+def test_a_question_for_a_mechanism_is_seen(code: str) -> None:
+    assert list(asks_for_a_mechanism(ast.parse(code)))
+
+
+@pytest.mark.parametrize("code", ["ok = info.mechanism in MECHANISMS", "info = DrafterInfo(mechanism=spec.mechanism)"])
+def test_naming_a_mechanism_is_no_question(code: str) -> None:
+    assert not list(asks_for_a_mechanism(ast.parse(code)))
