@@ -3,16 +3,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 # The CPU build; on a machine with a GPU install your own torch into .venv first.
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-engines lint bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/codraft tune demo -o study-demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+# Drafts beside those of a real vLLM on the CPU, in an environment of its own; the two meet in files only.
+test-engines: $(VENV)/.dev $(VLLM)/.ready
+	$(BIN)/pytest engine_tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -34,5 +39,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install -q -e ".[torch,dev]"
 	touch $@
 
+$(VLLM)/.ready: engine_tests/install_vllm.py
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python engine_tests/install_vllm.py
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info study-demo
+	rm -rf $(VENV) $(VLLM) build dist src/*.egg-info study-demo
