@@ -1,4 +1,4 @@
-"""What rows that go on alone see, against every row by itself: exact in float64, and in bf16 no worse than attention."""
+"""What rows that go on alone see, against every row by itself: exact in float64, and in bf16 as attention is."""
 
 from dataclasses import dataclass
 
@@ -94,3 +94,6 @@ def test_rounding_in_bfloat16_is_that_of_plain_attention(window: int | None, sin
     errors = [(found.double() - exact).abs() for found in (chained, plain)]
     assert float(errors[0].max()) <= 2 * float(errors[1].max())
     assert float(errors[0].mean()) <= 2 * float(errors[1].mean())
+    if sinks:
+        # Both are our own sums here, in float32: nothing is rounded but the result, to eight bits.
+        assert bool((errors[0] <= 2**-8 * exact.abs() + 1e-5).all())
