@@ -156,22 +156,22 @@ def gather(
 
 
 def streams_of(
-    target: Target, prompts: Sequence[Sequence[int]], sampling: Sampling, asked: int, tail: int
+    target: Target, prompts: Sequence[Sequence[int]], sampling: Sampling, asked: int | Sequence[int], tail: int
 ) -> list[TokenStream]:
-    """What the target itself writes after these prompts, `tail` tokens past the limit."""
-    requests = [Request(i, prompt, asked + tail) for i, prompt in enumerate(prompts)]
-    written = decode(target, None, requests, sampling, 0)
+    """What the target itself writes after these prompts, all in one batch, `tail` tokens past the limit (of each)."""
+    limits = [asked] * len(prompts) if isinstance(asked, int) else asked
+    requests = [Request(i, prompt, limit + tail) for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))]
     return [
         TokenStream(
             index=i,
             conversation=str(i),
             turn=0,
             category=None,
-            prompt_ids=list(prompt),
+            prompt_ids=list(stream.request.prompt_ids),
             output_ids=stream.output_ids,
-            asked=min(asked, len(stream.output_ids)),
+            asked=limit,
         )
-        for i, (prompt, stream) in enumerate(zip(prompts, written, strict=True))
+        for i, (stream, limit) in enumerate(zip(decode(target, None, requests, sampling, 0), limits, strict=True))
     ]
 
 

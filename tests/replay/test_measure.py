@@ -10,7 +10,7 @@ import pytest
 from codraft.core.acceptance import StepLog
 from codraft.core.errors import SpecError
 from codraft.core.spec import NgramSpec, Sampling, SuffixSpec
-from codraft.decode.drafter import Drafter, Request, Unrolled
+from codraft.decode.drafter import Drafter, Unrolled
 from codraft.decode.loop import decode
 from codraft.drafters.ngram import NgramDrafter
 from codraft.drafters.suffix import SuffixDrafter
@@ -26,6 +26,7 @@ from codraft.replay.measure import (
 )
 from codraft.replay.streams import TokenStream
 
+from tests.drafters.heads import streams_of
 from tests.drafters.suffixes import paths
 from tests.toy import EOS, RuleDrafter, SamplingDrafter, ToyTarget, oracle
 
@@ -110,18 +111,7 @@ def test_replay_without_a_step_gives_an_empty_curve() -> None:
 def plain_streams(target: ToyTarget, sampling: Sampling, limits: Sequence[int]) -> list[TokenStream]:
     """What the target writes for some prompts, MAX_D tokens longer than each limit."""
     prompts = [[(i + j * j) % target.vocab_size for j in range(1 + i % 7)] for i in range(len(limits))]
-    return [
-        TokenStream(
-            index=i,
-            conversation=str(i),
-            turn=0,
-            category=None,
-            prompt_ids=prompt,
-            output_ids=decode(target, None, [Request(i, prompt, limit + MAX_D)], sampling, 0)[0].text_ids,
-            asked=limit,
-        )
-        for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
-    ]
+    return streams_of(target, prompts, sampling, limits, MAX_D)
 
 
 def rows(log: StepLog) -> list[tuple[int, int, int, bool]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codraft.core.acceptance import Acceptance
 from codraft.core.spec import NgramSpec, Sampling
 from codraft.decode.accept import accept_prob, residual
-from codraft.decode.drafter import Drafter, Request, Unrolled
+from codraft.decode.drafter import Drafter, Unrolled
 from codraft.decode.loop import decode
 from codraft.decode.sampling import probabilities
 from codraft.drafters.ngram import NgramDrafter
@@ -19,6 +19,7 @@ from codraft.replay.measure import replay
 from codraft.replay.streams import TokenStream
 from codraft.replay.walk import expect, runs, walk
 
+from tests.drafters.heads import streams_of
 from tests.toy import RULES, RuleDrafter, SamplingDrafter, ToyTarget
 
 DEPTHS = (1, 2, 3, 6)
@@ -26,21 +27,10 @@ MAX_D = max(DEPTHS)
 LIMIT = 17
 
 
-def streams_of(target: ToyTarget, sampling: Sampling, count: int = 12, limit: int = LIMIT) -> list[TokenStream]:
+def plain_streams(target: ToyTarget, sampling: Sampling, count: int = 12, limit: int = LIMIT) -> list[TokenStream]:
     """Plain streams, MAX_D tokens longer than asked."""
     prompts = [[1 + (3 * i + j) % (target.vocab_size - 1) for j in range(1 + i % 4)] for i in range(count)]
-    return [
-        TokenStream(
-            index=i,
-            conversation=str(i),
-            turn=0,
-            category=None,
-            prompt_ids=prompt,
-            output_ids=decode(target, None, [Request(i, prompt, limit + MAX_D)], sampling, 0)[0].text_ids,
-            asked=limit,
-        )
-        for i, prompt in enumerate(prompts)
-    ]
+    return streams_of(target, prompts, sampling, limit, MAX_D)
 
 
 def drafters_of(target: ToyTarget) -> list[Drafter]:
@@ -57,7 +47,7 @@ def drafters_of(target: ToyTarget) -> list[Drafter]:
 def test_replay_takes_the_very_steps_of_live_decoding(seed: int, sampling: Sampling) -> None:
     """Every one-hot drafter; streams that end by EOS, by the limit, and by an EOS in the tail."""
     target = ToyTarget(6, seed=seed, scale=1.5)
-    streams = streams_of(target, sampling)
+    streams = plain_streams(target, sampling)
     for drafter in drafters_of(target):
         # The rule drafters look at the token ids, so replay must hand the prompt's features over too.
         logs = replay(target, drafter, streams, sampling, target.eos_ids, DEPTHS)
@@ -172,7 +162,7 @@ def test_drawn_drafts_replay_within_three_standard_errors_of_live() -> None:
     sampling = Sampling(temperature=0.9, seed=17)
     drafter = SamplingDrafter(model, sampling)
     D, limit = 3, 12
-    streams = streams_of(target, sampling, 300, limit)
+    streams = plain_streams(target, sampling, 300, limit)
     logs = replay(target, drafter, streams, sampling, target.eos_ids, [D]).by_depth[D]
     expected = [Acceptance.from_log(log, D) for log in logs]
     steps = [decode(target, drafter, [s.request(limit)], sampling, D)[0].steps for s in streams]
