@@ -19,7 +19,7 @@ from codraft.drafters.beside import Beside
 from codraft.replay.streams import TokenStream
 
 # A loss at which the likeliest token is the right one everywhere.
-LEARNT = 0.1
+LEARNT = 0.2
 V, HIDDEN, LAYERS = 48, 32, 8
 
 
@@ -74,7 +74,7 @@ def stream_features(target: HFModel, stream: TokenStream, taps: Sequence[Tap]) -
     return {tap: states[0].clone() for tap, states in features.items()}
 
 
-def train(module: nn.Module, loss: Callable[[int], Tensor], count: int, steps: int, lr: float = 1e-2) -> None:
+def train(module: nn.Module, loss: Callable[[int], Tensor], count: int, steps: int, lr: float = 2e-2) -> None:
     """Adam over the parts of a loss, a whole round of them a step, until nothing is left to learn."""
     module.requires_grad_(True)
     optimizer = torch.optim.Adam(module.parameters(), lr)

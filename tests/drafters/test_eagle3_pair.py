@@ -102,8 +102,8 @@ def test_drawn_drafts_are_replayed_as_live_decoding_accepts_them(reduced: Path) 
     """Replay is exact; live decoding over many seeds comes within three standard errors of it."""
     sampling = Sampling(temperature=0.7, seed=11)
     drafter = drafter_of(reduced, "sample", sampling)
-    count = 300
-    asked, D = 12, 3
+    count = 120
+    asked, D = 10, 3
     same = [prompts()[2]] * count
     streams = streams_of(TARGET, same, sampling, asked, D)
     logs = replay(TARGET, drafter, streams, sampling, TARGET.eos_ids, [D])
@@ -120,8 +120,8 @@ def test_drawn_drafts_are_replayed_as_live_decoding_accepts_them(reduced: Path) 
 
 def test_an_overfitted_head_accepts_everything(tmp_path: Path) -> None:
     """Eight short streams, the roll-out that replay reads as the training pass: AL = D + 1."""
-    D = 3
-    streams = streams_of(TARGET, prompts(), GREEDY, 12, D)
+    D = 2
+    streams = streams_of(TARGET, prompts(), GREEDY, 7, D)
     module = drafter_of(write_head(tmp_path, CONFIG, tensors_of(CONFIG))).head
     assert isinstance(module, Eagle3Head)
     features = [stream_features(TARGET, stream, module.taps) for stream in streams]
