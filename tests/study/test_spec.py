@@ -99,3 +99,9 @@ def test_a_study_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> Non
         read_study(tmp_path / "study.toml")
     with pytest.raises(SpecError, match=r"cannot read .*: No such file"):
         read_study(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name", ["rounds", "confirm_prompts"])
+def test_a_study_of_no_rounds_or_no_answers_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match=f"{name} must be at least 1; got 0"):
+        StudySpec(target="demo", drafters=["ngram"], **{name: 0})  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write
-from codraft.core.spec import Sampling, load, sampling_of
+from codraft.core.spec import Sampling, check_positive, load, sampling_of
 
 NEW_TOKENS = 48
 ROUNDS = 5
@@ -40,6 +40,10 @@ class StudySpec:
     skip_long: bool = False
     acceptance: str | None = None
     timing: str | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.rounds, "rounds")
+        check_positive(self.confirm_prompts, "confirm_prompts")
 
     def sampling(self) -> Sampling | None:
         """What was asked, None where nothing was."""
