@@ -31,9 +31,8 @@ HERE = Path(__file__).resolve().parent
 ENGINE_PYTHON = HERE.parent / ".venv-vllm" / "bin" / "python"
 # Of the built-in set: chat, code, maths, text that is copied.
 PROMPTS = ("chat-3", "chat-4", "code-1", "code-4", "maths-3", "translation-1", "structured-1", "code_edit-2")
-# Those that random heads and heads in bfloat16 are asked.
+# Of these the first, for heads.
 FEW = 4
-SECONDS_OF_TRAINING = 90.0
 # For an engine's start and run on a busy machine.
 SECONDS_OF_A_JOB = 240
 
@@ -65,7 +64,7 @@ class Desk:
     def prompts(self, pair: Pair, dtype: str = "float32") -> list[list[int]]:
         """What a pair is asked."""
         asked = self.text_prompts if pair.prompts == "text" else mtp_targets.prompts()
-        return asked[:FEW] if pair.weights == "random" or dtype != "float32" else asked
+        return asked if pair.weights == "none" and dtype == "float32" else asked[:FEW]
 
     def folder(self, pair: Pair) -> Path:
         """Of a pair's drafter or target."""
@@ -111,7 +110,7 @@ class Desk:
         target = self.model(made.target, "float32")
         drafter: Any = drafter_beside(target, made.target, made.spec)
         taught = self.lessons_of(made.target, pair, drafter.taps)
-        self.shares[pair.name] = overfit(drafter, target, taught, depths, SECONDS_OF_TRAINING)
+        self.shares[pair.name] = overfit(drafter, target, taught, depths)
         return drafter
 
     def made(self, pair: Pair) -> Made:

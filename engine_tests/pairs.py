@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from engine_tests.desk import Desk
 
 Weights = Literal["none", "random", "overfitted"]
-# Depths that heads are trained for.
-TAUGHT = (3, 6)
+# Depths that heads are trained for: a serial head goes on beyond, a block of another size is another draft.
+TAUGHT = {"eagle3": (3,), "mtp": (3,), "dflash": (3, 6)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Pair:
     weights: Weights
     make: Callable[["Desk", "Pair"], Made]
     prompts: Literal["text", "ids"] = "text"
-    limit: int = 40
+    limit: int = 48
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ def head(desk: "Desk", pair: Pair) -> Made:
     kind = Eagle3Spec if plan.method == "eagle3" else DflashSpec
     made = Made(desk.target, kind(path=str(folder)), {"method": plan.method, "model": str(folder)}, plan.mend)
     if pair.weights == "overfitted":
-        module = desk.taught(made, pair, TAUGHT).head
+        module = desk.taught(made, pair, TAUGHT[pair.mechanism]).head
         state = {name: module.state_dict()[name] for name in plan.shapes}
         heads.write(plan, folder, state, ids, desk.embedding())
     return made
@@ -108,7 +108,7 @@ def mtp(desk: "Desk", pair: Pair) -> Made:
     spec = MtpSpec(path=None if known == folder else str(known))
     made = Made(folder, spec, {"method": "mtp"}, family.mend)
     if pair.weights == "overfitted":
-        taught = desk.taught(made, pair, TAUGHT).head
+        taught = desk.taught(made, pair, TAUGHT[pair.mechanism]).head
         for place in {folder, known}:
             mtp_targets.put_back(taught, known, place)
     return made
