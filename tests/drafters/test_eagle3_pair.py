@@ -221,6 +221,15 @@ def test_a_head_that_nobody_trained_is_noted(tmp_path: Path) -> None:
         assert any("looks untrained" in note and "fc.weight" in note for note in made.notes) is noted
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["fc.weight", "norm.weight"])
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, name: str, value: float) -> None:
+    tensors = tensors_of(CONFIG)
+    tensors[name].view(-1)[3] = value
+    with pytest.raises(SpecError, match=f"{name} holds NaN or infinity"):
+        drafter_of(write_head(tmp_path, CONFIG, tensors))
+
+
 def test_another_mechanisms_head_is_named(tmp_path: Path) -> None:
     config = {**CONFIG, "architectures": ["DFlashDraftModel"], "dflash_config": {"mask_token_id": 3}}
     with pytest.raises(SpecError, match="is a dflash head"):

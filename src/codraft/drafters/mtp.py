@@ -24,7 +24,7 @@ from codraft.drafters.layers.latent import LatentAttention
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
-from codraft.drafters.weights import read_tensors, weight_bytes
+from codraft.drafters.weights import read_tensors, refuse_not_finite, weight_bytes
 from codraft.formats.checkpoint import open_checkpoint
 from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
@@ -278,6 +278,7 @@ def make_head(
     state = assemble(layout, stored, dtype)
     with torch.device("meta"):
         head = MtpHead(layout, rotary, tap, ends, rows)
+    refuse_not_finite(f"MTP modules of {layout.options.file}", state)
     head.load_state_dict(state, strict=True, assign=True)
     rotary.to(device)
     return head.to(device).eval().requires_grad_(False)

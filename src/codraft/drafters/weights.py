@@ -139,6 +139,13 @@ def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def refuse_not_finite(where: str, tensors: Mapping[str, Tensor]) -> None:
+    """A NaN makes every draft NaN, and drawn ones would be accepted by no law."""
+    broken = next((name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())), None)
+    if broken is not None:
+        raise SpecError(f"{where}: {broken} holds NaN or infinity; export the drafter again from a sound checkpoint")
+
+
 def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
     """Load a head's tensors into its module, which has a parameter for each; then as the target's dtype and device."""
     target = like.load()
@@ -150,6 +157,7 @@ def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
             f"drafter {loaded.id}: {packed} is stored as {dtype_name(values[packed])}; codraft runs heads in bfloat16, "
             "float16, float32 or float64 only"
         )
+    refuse_not_finite(f"drafter {loaded.id}", values)
     module.to(getattr(torch, target.dtype))
     try:
         module.load_state_dict(values, strict=True)
