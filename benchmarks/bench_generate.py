@@ -118,7 +118,7 @@ def main() -> int:
     # Edits of given code: the answer repeats the prompt. (Plain "repeat this" prompts do not: this model stops early.)
     edits = [c for c in everything if c.category == "code_edit"][:4]
     repetitive = [codec.prompt_ids(c.opening, c.where) for c in edits]
-    drafter = build(parse_drafter("ngram"), Beside(card.folder, card.vocab_size, GREEDY, "auto", lambda: model))
+    drafter = build(parse_drafter("ngram"), Beside.of(card, GREEDY, "auto", lambda: model))
     figures: Figures = {}
     goals: Goals = {}
     if "plain" in parts:

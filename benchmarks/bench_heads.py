@@ -85,7 +85,7 @@ def built(text: str, folder: Path, model: HFModel, card: Card) -> Drafter:
     mechanism, _, options = text.partition(",")
     if text in HEADS:
         text = f"{mechanism}:{random_head(folder / mechanism, mechanism)}{',' + options if options else ''}"
-    return build(parse_drafter(text), Beside(card.folder, card.vocab_size, GREEDY, model.dtype, lambda: model))
+    return build(parse_drafter(text), Beside.of(card, GREEDY, model.dtype, lambda: model))
 
 
 def once(work: Callable[[], object]) -> float:

@@ -49,7 +49,7 @@ def main() -> int:
     }
     goals: dict[str, bool] = {}
     for text in ("ngram", "external:demo-noisy"):
-        drafter = build(parse_drafter(text), Beside(card.folder, card.vocab_size, GREEDY, "auto", lambda: model))
+        drafter = build(parse_drafter(text), Beside.of(card, GREEDY, "auto", lambda: model))
         name = drafter.info.name
         replay(None, drafter, chosen[:1], GREEDY, card.eos_ids, DEPTHS)
         seconds, floors = [], []

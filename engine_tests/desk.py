@@ -30,7 +30,7 @@ from engine_tests.pairs import Case, Made, Pair
 HERE = Path(__file__).resolve().parent
 ENGINE_PYTHON = HERE.parent / ".venv-vllm" / "bin" / "python"
 # Of the built-in set: chat, code, maths, text that is copied.
-PROMPTS = ("chat-3", "chat-4", "code-1", "code-4", "maths-3", "translation-1", "structured-1", "code_edit-2")
+PROMPTS = ("chat-3", "chat-4", "code-1", "maths-3", "structured-1", "code_edit-2")
 # Of these the first, for heads.
 FEW = 4
 # For an engine's start and run on a busy machine.
@@ -140,7 +140,7 @@ class Desk:
             "dtype": case.dtype,
             "speculative_config": {**made.engine, "num_speculative_tokens": case.D},
             "prompts": self.prompts(case.pair, case.dtype),
-            "max_tokens": case.pair.limit,
+            "max_tokens": case.limit,
             "eos_ids": sorted(self.model(made.target, "float32").eos_ids),
             "mend": list(made.mend),
             "out": str(self.record(case)),
@@ -179,7 +179,7 @@ class Desk:
         made, pair = self.made(case.pair), case.pair
         target = self.model(made.target, case.dtype)
         drafter = drafter_beside(target, made.target, made.spec)
-        return Decoded(target, drafter, self.prompts(pair, case.dtype), pair.limit, case.D)
+        return Decoded(target, drafter, self.prompts(pair, case.dtype), case.limit, case.D)
 
     def close(self) -> None:
         """End what is still running."""

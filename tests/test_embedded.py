@@ -46,7 +46,7 @@ def test_replay_takes_the_very_steps_of_live_decoding(target: HFModel, card: Car
     streams = streams_of(target, card, sampling).streams
     assert len(streams) > 2, "some conversations have several turns"
     for text, depths in (("ngram", (1, MAX_D)), ("external:demo-noisy", (MAX_D,))):
-        drafter = build(parse_drafter(text), Beside(card.folder, card.vocab_size, sampling, "float32", lambda: target))
+        drafter = build(parse_drafter(text), Beside.of(card, sampling, "float32", lambda: target))
         logs = replay(None, drafter, streams, sampling, card.eos_ids, depths)
         for D in depths:
             for stream, log in zip(streams, logs.by_depth[D], strict=True):

@@ -15,7 +15,7 @@ from codraft.drafters.block import BlockDrafter, BlockSight, Site
 from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.dspark import DSparkHead
 from codraft.drafters.pick import Picker
-from codraft.drafters.weights import MAPS, load_head, target_ids
+from codraft.drafters.weights import MAPS, load_head, open_head, target_ids
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.heads.read import read_head
 from codraft.replay.streams import TokenStream
@@ -219,7 +219,7 @@ def overfit(module: DFlashHead, target: FeatureToy, streams: Sequence[TokenStrea
 
 def published(folder: Path, mechanism: str) -> tuple[DFlashHead, Tensor | None]:
     """A golden's head in float64 through the loading path of users, and what its own ids mean."""
-    loaded = prepared(load_head(str(folder), mechanism))
+    loaded = prepared(load_head(open_head(str(folder), mechanism)))
     head, golden = loaded.head, load_file(folder / "golden.safetensors")
     ends = ToyEnds(head.vocab_size or 0, head.geometry.hidden)
     if "target.embed_tokens" in golden:

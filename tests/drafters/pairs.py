@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from codraft.core.spec import Sampling
 from codraft.decode.forced import forced_pass
+from codraft.decode.hf.load import sizes_of
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.drafters.beside import Beside
@@ -50,7 +51,9 @@ def tiny_target(seed: int = 0) -> HFModel:
 
 def beside(target: HFModel, sampling: Sampling | None = None) -> Beside:
     """The target as builders see it."""
-    return Beside(Path("-"), target.vocab_size, sampling or Sampling(), "float64", lambda: target)
+    return Beside(
+        target.id, Path("-"), sizes_of(target.model.config), sampling or Sampling(), "float64", lambda: target
+    )
 
 
 def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:

@@ -194,14 +194,6 @@ def test_a_block_of_fixed_size_drafts_no_more_than_it_has_slots_for(
         assert not found.hit_AD[:, length:].any()
 
 
-def test_a_block_without_room_for_a_draft_drafts_nothing() -> None:
-    drafter = drafter_of(module_of("dflash", "same_slot", block_size=1), Picker("greedy", GREEDY, V), block="truncate")
-    stream = random_stream(0, V, H, TAPS, (5, 4))
-    assert propose_at(drafter, [stream], 3) == [[]]
-    found = drafter.unroll(stream.prompt_ids, stream.output_ids, stream.whole(), 3)
-    assert found.drafted_A.tolist() == [0, 0, 0]
-
-
 def test_beyond_the_streams_end_nothing_hits() -> None:
     """Though the picker says that everything does; drafts keep their length."""
     stream = random_stream(0, V, H, TAPS, (3, 6))

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from codraft.core.errors import SpecError
 from codraft.core.spec import DflashSpec, Sampling
 from codraft.decode.drafter import Request
+from codraft.decode.hf.load import sizes_of
 from codraft.decode.hf.model import HFModel
 from codraft.drafters import dflash, registry
 from codraft.drafters.beside import Beside
@@ -119,9 +120,7 @@ SHAPE = {
 
 
 def beside(target: HFModel = TARGET, sampling: Sampling = GREEDY) -> Beside:
-    return Beside(
-        folder=Path("-"), vocab_size=target.vocab_size, sampling=sampling, dtype="float64", load=lambda: target
-    )
+    return Beside("-", Path("-"), sizes_of(target.model.config), sampling, "float64", lambda: target)
 
 
 def write_head(
@@ -234,7 +233,11 @@ REFUSED: dict[str, Refused] = {
     ),
     "no layers": (lambda: changed(dflash_config={"mask_token_id": 47}, num_target_layers=2), {}, "no layer ids"),
     "vocabulary": (lambda: changed(vocab_size=50), {}, "vocab_size is 50, the target's 48"),
-    "no vocabulary": (lambda: without("vocab_size"), {"embed_tokens.weight": (48, 16)}, "no vocab_size; write it, 48"),
+    "no vocabulary": (
+        lambda: without("vocab_size"),
+        {"embed_tokens.weight": (48, 16)},
+        "no vocab_size; write that of its target",
+    ),
     "feature width": (lambda: changed(target_hidden_size=8), {"fc.weight": (16, 16)}, "width 8.*hidden size is 16"),
     "scale": (
         lambda: changed(dflash_config={**OWN, "attention_value_scale": 0.5}),

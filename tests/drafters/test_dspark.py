@@ -1,6 +1,7 @@
 """DSpark: published code, serial heads, drafts that end by confidence or by cost and keep the law, what is refused."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,8 +346,22 @@ def test_an_unknown_serial_head_is_named(tmp_path: Path) -> None:
 
 
 def test_a_timing_record_is_read_before_any_work(tmp_path: Path) -> None:
+    folder = str(write_head(tmp_path / "head", CONFIG, TENSORS))
     with pytest.raises(SpecError, match="cannot read"):
-        dspark.check_spec(DsparkSpec(path="-", timing=str(tmp_path / "none.json")))
+        dspark.check(DsparkSpec(path=folder, timing=str(tmp_path / "none.json")), beside())
     one = timing_file(tmp_path, {2: 1.0})
     with pytest.raises(SpecError, match="profile several D"):
-        dspark.check_spec(DsparkSpec(path="-", timing=str(one)))
+        dspark.check(DsparkSpec(path=folder, timing=str(one)), beside())
+    for never in (0.0, -1.0):
+        file = timing_file(tmp_path, {2: never, 3: 1.0})
+        with pytest.raises(SpecError, match="times are above 0, so profile again"):
+            dspark.check(DsparkSpec(path=folder, timing=str(file)), beside())
+
+
+def test_costs_of_another_target_are_noted(tmp_path: Path) -> None:
+    folder = str(write_head(tmp_path / "head", CONFIG, TENSORS))
+    timing = timing_file(tmp_path, {2: 1.0, 3: 1.5})
+    for target, noted in (("-", 0), ("owner/another", 1)):
+        ours = replace(beside(), target=target, notes=[])
+        dspark.build(DsparkSpec(path=folder, timing=str(timing)), ours)
+        assert len([note for note in ours.notes if "was timed with -, and the target is" in note]) == noted

@@ -236,9 +236,9 @@ def test_published_code_gives_the_same_logits_at_every_step(case: str) -> None:
 
 def published(folder: Path, golden: Mapping[str, Tensor]) -> tuple[Any, Eagle3Head]:
     """The golden's head in float64, through the loading path of users."""
-    from codraft.drafters.weights import load_head
+    from codraft.drafters.weights import load_head, open_head
 
-    loaded = load_head(str(folder), "eagle3")
+    loaded = load_head(open_head(str(folder), "eagle3"))
     head = loaded.head
     table = golden.get("target.embed_tokens", torch.zeros((head.vocab_size or 0, head.geometry.hidden)))
     ends = ToyEnds(head.vocab_size or 0, head.geometry.hidden)

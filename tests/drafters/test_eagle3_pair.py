@@ -14,7 +14,7 @@ from codraft.decode.drafter import Request
 from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
 from codraft.drafters.eagle3 import Eagle3Head, build
-from codraft.drafters.registry import check_spec
+from codraft.drafters.registry import check_sampling
 from codraft.drafters.rollout import Rollout
 from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import headers_of
@@ -258,7 +258,7 @@ def drafts(drafter: SerialDrafter) -> list[list[int]]:
 
 def test_drawn_drafts_need_a_temperature() -> None:
     with pytest.raises(SpecError, match="draft=sample needs --temperature"):
-        check_spec(Eagle3Spec(path="x", draft="sample"), GREEDY)
+        check_sampling(Eagle3Spec(path="x", draft="sample"), GREEDY)
 
 
 def test_its_memory_is_its_own_weights_and_one_layers_keys(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """MTP modules out of files: inside a target, beside it, in FP8 blocks, and what is refused."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +20,13 @@ from codraft.decode.hf.model import HFModel
 from codraft.drafters.beside import Beside
 from codraft.drafters.mtp import MtpHead, build
 from codraft.drafters.serial import SerialDrafter
+from codraft.formats.heads.gate import Sizes
 
 from tests.drafters.heads import assert_replay_is_live, streams_of
 from tests.drafters.mtps import Made, V, made
 
 GREEDY = Sampling()
+SIZES = Sizes(vocab_size=V, hidden=16, num_layers=2)
 PROMPTS = [[5, 9], [7, 7, 7], [4], [3, 11, 2]]
 
 
@@ -62,7 +64,7 @@ def beside(folder: Path) -> Beside:
     def load() -> HFModel:
         return load_model(str(folder), "float64")
 
-    return Beside(folder, V, GREEDY, "float64", load)
+    return Beside(str(folder), folder, SIZES, GREEDY, "float64", load)
 
 
 @pytest.fixture
@@ -184,12 +186,10 @@ def test_copies_of_embedding_and_head_are_used_where_the_file_has_them(tmp_path:
 def test_modules_of_another_target_are_refused_with_both_sizes(tmp_path: Path) -> None:
     one = made("glm")
     folder = write(tmp_path / "apart", one.config, {"model.safetensors": one.tensors})
-    target: Any = SimpleNamespace(hidden_size=32, num_layers=2, dtype="float64")
     with pytest.raises(SpecError, match="hidden_size is 16 beside its MTP modules, and the target's is 32"):
-        build(MtpSpec(path=str(folder)), Beside(tmp_path, V, GREEDY, "float64", lambda: target))
+        build(MtpSpec(path=str(folder)), replace(beside(tmp_path), sizes=replace(SIZES, hidden=32)))
     with pytest.raises(SpecError, match=f"vocab_size is {V} beside its MTP modules, and the target's is {V + 8}"):
-        target.hidden_size = 16
-        build(MtpSpec(path=str(folder)), Beside(tmp_path, V + 8, GREEDY, "float64", lambda: target))
+        build(MtpSpec(path=str(folder)), replace(beside(tmp_path), sizes=replace(SIZES, vocab_size=V + 8)))
 
 
 def test_a_target_without_modules_says_how_to_name_some(tmp_path: Path) -> None:

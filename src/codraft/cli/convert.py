@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from codraft.cli import options as o
+from codraft.core.errors import SpecError
 
 Source = Annotated[
     str,
@@ -63,6 +64,7 @@ def convert(
     from codraft.formats.heads.convert import convert as run
     from codraft.formats.heads.plan import Conversion
 
+    check_places(source, output, json)
     check_destination(json)
     request = Conversion(source=source, to=to, output=output, target=target, engine=engine)
     with RichUi().stage("write") as progress:
@@ -70,3 +72,14 @@ def convert(
     emit(record, json)
     print_conversion(record)
     return 0
+
+
+def check_places(source: str, output: Path, json: str | None) -> None:
+    """Refuse an output folder that has no name or lies in the source's, and a record inside the output."""
+    if str(output) in ("", "."):
+        raise SpecError("--output names no folder; give one that does not exist yet, as -o head-converted")
+    goal = output.resolve()
+    if Path(source).is_dir() and goal.is_relative_to(Path(source).resolve()):
+        raise SpecError(f"--output {output} lies in {source}, which is only read; name a folder outside of it")
+    if json not in (None, "-") and Path(str(json)).resolve().is_relative_to(goal):
+        raise SpecError(f"--json {json} lies in {output}, which holds the checkpoint alone; name a file outside of it")

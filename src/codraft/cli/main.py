@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if sys.stderr is None:  # closed by the caller: what people would read goes nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if argv is None:
+        # As Ctrl-C: unfinished files and folders go.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run(list(sys.argv[1:] if argv is None else argv))
     except SpecError as error:
@@ -50,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return complain(f"this needs {error.name}, which is not installed: pip install 'codraft[torch]'", 3)
     except KeyboardInterrupt:
-        return complain("interrupted; what was finished is kept", 130)
+        return complain("interrupted; what was finished is kept, and nothing is half-written", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -29,7 +29,8 @@ Drafters = Annotated[
         help="MECHANISM[:PATH_OR_ID][,key=value...]; repeat for more. `ngram` [n_min, n_max, "
         "occurrence=earliest|latest]; `suffix` [max_tree_depth, max_cached_requests, max_spec_factor, min_token_prob]; "
         "`external:MODEL` [layers=N for its first N layers]; heads trained for this target: `eagle3:HEAD`; `mtp` "
-        "(modules inside the target's checkpoint) or `mtp:FOLDER`; `dflash:HEAD` [block=resize|truncate]; "
+        "(modules inside the target's checkpoint) or `mtp:FOLDER` [feedback=pre_norm|post_norm]; "
+        "`dflash:HEAD` [block=resize|truncate]; "
         "`dspark:HEAD` [block, confidence=0..1 or timing=RECORD: where a draft ends]. Models and heads take "
         "draft=greedy|sample; all take name=.",
     ),

@@ -15,6 +15,7 @@ from codraft.core.schema import (
     GenerationRecord,
     Guideline,
 )
+from codraft.core.silent import silent_failures
 
 
 def print_acceptance(record: AcceptanceRecord) -> None:
@@ -74,6 +75,8 @@ def print_acceptance(record: AcceptanceRecord) -> None:
             console.print(f"  {escape(name)} ({domain.num_prompts} prompts): AL by D  {curve}")
         if not result.curve:
             console.print("  no step was taken")
+    for line in silent_failures(record.results, record.target):
+        console.print(f"[yellow]warning[/yellow]: {escape(line)}")
     if what.num_conversations < 2:
         console.print("  no interval: it needs at least two conversations")
     console.print(f"measured in {record.wall_s:.2f} s (loading and writing streams apart)")
@@ -112,7 +115,7 @@ def print_decision(record: DecisionRecord, folder: Path | None = None) -> None:
             f"\nB = {point.B}, S = {point.S}: plain decoding takes {milliseconds(point.plain['t_step_s'])} a step, "
             f"{point.plain['tokens_per_s']:.1f} tokens/s  ({escape(basis_words(record))})"
         )
-        for note in ("dtype", "drafting"):
+        for note in ("dtype", "drafting", "acceptance"):
             if note in record.basis:
                 console.print(f"  {note}: {record.basis[note]}", markup=False)
         console.print(speedup_table(point))

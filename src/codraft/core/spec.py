@@ -299,7 +299,7 @@ def parse_drafter(text: str) -> DrafterSpec:
         why = "takes no model" if kind.PATH == "none" else "is given no model after the colon"
         raise SpecError(f"drafter '{text}': {mechanism} {why}; write {mechanism}[,key=value...]")
     if "name" in options and not re.fullmatch(r"[\w.+-]{1,64}", options["name"]):
-        raise SpecError(f"drafter '{text}': name must be 1 to 64 letters, digits or any of . _ + -")
+        raise SpecError(f"drafter '{text}': name must be 1 to 64 letters (of any script), digits or any of . _ + -")
     return load(kind, options, f"drafter '{text}'", strict=False)
 
 

@@ -6,20 +6,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codraft.core.spec import Sampling
+from codraft.formats.heads.gate import Sizes
 
 if TYPE_CHECKING:
+    from codraft.decode.hf.load import Card
     from codraft.decode.hf.model import HFModel
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """`folder` holds the target's files, `vocab_size` are the rows of its output head. `load` gives its weights, which
-    it loads when first asked: heads that borrow its ends need them. `notes` takes what a user should know of drafters
-    that were built."""
+    """`target` is what the user calls it, `folder` holds its files, `sizes` are what its config says. `load` gives its
+    weights, which it loads when first asked: heads that borrow its ends need them. `notes` takes what a user should
+    know of drafters that were built."""
 
+    target: str
     folder: Path
-    vocab_size: int
+    sizes: Sizes
     sampling: Sampling
     dtype: str
     load: "Callable[[], HFModel]"
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, card: "Card", sampling: Sampling, dtype: str, load: "Callable[[], HFModel]") -> "Beside":
+        """A target by its card."""
+        return cls(card.id, card.folder, card.sizes, sampling, dtype, load)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the target's output head."""
+        return self.sizes.vocab_size

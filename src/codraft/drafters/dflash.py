@@ -14,25 +14,19 @@ from torch import Tensor, nn
 from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import DflashSpec, options_of
-from codraft.decode.hf.model import HFModel
-from codraft.decode.hf.rope import head_frequencies
+from codraft.decode.hf.rope import frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter, KeysValues
-from codraft.drafters.fit import check_fit
 from codraft.drafters.layers.attention import Sight
 from codraft.drafters.layers.decoder import DecoderLayer
 from codraft.drafters.layers.parts import RMSNorm, Rotary
 from codraft.drafters.pick import Picker
-from codraft.drafters.weights import LoadedHead, fill, load_head, target_ids, weight_bytes
-from codraft.formats.fields import Fields
+from codraft.drafters.weights import HeadFile, LoadedHead, fill, load_head, open_fitting, target_ids, weight_bytes
+from codraft.formats.heads.gate import MASK_NAMES
 from codraft.formats.heads.head import Head
-from codraft.formats.heads.options import agreed, block_options, layer_options
-
-# A tensor that some files have under the first name and some under the second.
-MASK_NAMES = ("mask_embedding", "mask_embedding.weight")
-# Tensors with a row for every token.
-OF_VOCABULARY = ("embed_tokens.weight", "lm_head.weight", "markov_head.markov_w1.weight")
+from codraft.formats.heads.options import block_options, interleaved, layer_options
+from codraft.formats.heads.rope import read_head_rope
 
 
 class DFlashHead(nn.Module):
@@ -48,7 +42,7 @@ class DFlashHead(nn.Module):
         self.taps: tuple[Tap, ...] = head.taps[0].outputs if head.taps else ()
         self.size, self.causal, self.mask_token_id = block.size, block.causal, block.mask_token_id
         self.first_slot = 1 if block.alignment == "same_slot" else 0
-        rotary = Rotary(*head_frequencies(head.text, g.head_dim, head.file), interleaved=interleaved(head))
+        rotary = Rotary(*frequencies(read_head_rope(head.text, g.head_dim, head.file)), interleaved=interleaved(head))
         self.fc = nn.Linear(len(self.taps) * head.target_hidden, g.hidden, bias=False)
         self.hidden_norm = RMSNorm(g.hidden, layer.eps)
         self._stack = [
@@ -133,11 +127,6 @@ def inside(prefix: str, names: Collection[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
-def interleaved(head: Head) -> bool:
-    """Whether rotary pairs are neighbours, as few heads have it [vLLM, SGLang]."""
-    return agreed(Fields(head.config, file=head.file), "is_neox_style", "rope_is_neox_style") is False
-
-
 def prepared(loaded: LoadedHead) -> LoadedHead:
     """A mask's embedding as one row under one name, whatever shape and name the file has it in."""
     tensors = dict(loaded.tensors)
@@ -153,11 +142,15 @@ def prepared(loaded: LoadedHead) -> LoadedHead:
     return replace(loaded, tensors=tensors)
 
 
+def check(spec: DflashSpec, beside: Beside) -> HeadFile:
+    """Refuse what config and headers show to be impossible."""
+    return open_fitting(spec.path, "dflash", beside)
+
+
 def build(spec: DflashSpec, beside: Beside) -> BlockDrafter:
     """The drafter of a checkpoint, beside its target."""
-    loaded = prepared(load_head(spec.path, "dflash"))
+    loaded = prepared(load_head(check(spec, beside)))
     target = beside.load()
-    check(loaded, target, beside.vocab_size)
     module = DFlashHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
     module.rotary.to(target.device)
@@ -170,19 +163,3 @@ def picker_of(draft: str, loaded: LoadedHead, beside: Beside) -> Picker:
     ids = target_ids(loaded, beside.vocab_size)
     ids = None if ids is None else ids.to(beside.load().device)
     return Picker("sample" if draft == "sample" else "greedy", beside.sampling, beside.vocab_size, ids)
-
-
-def check(loaded: LoadedHead, target: HFModel, vocab_size: int) -> None:
-    """Refuse what cannot work beside this target, in one sentence."""
-    head, where = loaded.head, f"drafter {loaded.id}"
-    if not head.taps:
-        raise SpecError(f"{where}: no layer ids are given; write target_layer_ids, those of the training")
-    check_fit(loaded, head.taps[0].outputs, target, vocab_size)
-    mask = block_options(head).mask_token_id
-    if mask >= vocab_size and not any(loaded.own(name) for name in MASK_NAMES):
-        raise SpecError(
-            f"{where}: mask_token_id is {mask}, expected one of the target's 0..{vocab_size - 1}; write the id that "
-            "filled the block in training"
-        )
-    if head.vocab_size is None and any(loaded.own(name) for name in OF_VOCABULARY):
-        raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write it, {vocab_size} here")

@@ -18,11 +18,11 @@ from codraft.core.spec import DsparkSpec, options_of
 from codraft.decode.target import Ends
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter
-from codraft.drafters.dflash import DFlashHead, check, picker_of, prepared
+from codraft.drafters.dflash import DFlashHead, picker_of, prepared
 from codraft.drafters.layers.attention import wide
 from codraft.drafters.markov import ConfidenceHead, VanillaMarkov, markov_head
 from codraft.drafters.schedule import CostTable, Cut, Schedule, Threshold
-from codraft.drafters.weights import LoadedHead, fill, load_head
+from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting
 from codraft.formats.heads.head import Head
 
 BIASES = ("markov_head.gate_proj.bias", "markov_head.joint_proj.bias")
@@ -43,7 +43,7 @@ class DSparkHead(DFlashHead):
             V = head.vocab_size or 0
             bias = any(name in own for name in BIASES)
             rows = head.draft_vocab_size or V
-            self.markov_head = markov_head(markov.kind, V, rows, markov.rank, hidden, bias=bias, where=head.file)
+            self.markov_head = markov_head(markov.kind, V, rows, markov.rank, hidden, bias=bias)
         if markov.confidence:
             self._confidence_reads_token = markov.confidence_with_markov and markov.rank > 0
             self.confidence_head = ConfidenceHead(hidden + (markov.rank if self._confidence_reads_token else 0))
@@ -74,18 +74,35 @@ class DSparkHead(DFlashHead):
         return confidence_N
 
 
+def check(spec: DsparkSpec, beside: Beside) -> HeadFile:
+    """Refuse what config, headers and a timing record show to be impossible."""
+    opened = open_fitting(spec.path, "dspark", beside)
+    markov = opened.head.markov
+    if (spec.confidence is not None or spec.timing is not None) and not (markov and markov.confidence):
+        option = "confidence" if spec.confidence is not None else "timing"
+        raise SpecError(
+            f"drafter '{spec.name}': {option}= needs a confidence head, and {spec.path} has none; leave the option out"
+        )
+    cut_of(spec)
+    return opened
+
+
 def build(spec: DsparkSpec, beside: Beside) -> BlockDrafter:
     """The drafter of a checkpoint, beside its target."""
-    loaded = prepared(load_head(spec.path, "dspark"))
+    loaded = prepared(load_head(check(spec, beside)))
     target = beside.load()
-    check(loaded, target, beside.vocab_size)
-    check_confidence(spec, loaded)
     module = DSparkHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
     module.rotary.to(target.device)
     options, cut = options_of(spec), cut_of(spec)
     if spec.timing is not None:
-        options["timed"] = timed(read_record(Path(spec.timing), TimingRecord))
+        record = read_record(Path(spec.timing), TimingRecord)
+        options["timed"] = timed(record)
+        if record.target != beside.target:
+            beside.notes.append(
+                f"drafter '{spec.name}': {spec.timing} was timed with {record.target}, and the target is "
+                f"{beside.target}; profile it here, since these costs decide how much is verified"
+            )
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options)
     return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block, cut=cut)
 
@@ -104,18 +121,3 @@ def timed(record: TimingRecord) -> str:
     """Of what model and for which passes a schedule's costs were timed; others are extrapolated from these."""
     contexts, tokens = [sorted({getattr(p, key) for p in record.points}) for key in ("S", "x")]
     return f"{record.target}, S = {contexts[0]}..{contexts[-1]}, x = {tokens[0]}..{tokens[-1]}"
-
-
-def check_confidence(spec: DsparkSpec, loaded: LoadedHead) -> None:
-    """Refuse a cut by confidences that the head does not give."""
-    markov = loaded.head.markov
-    if (spec.confidence is not None or spec.timing is not None) and not (markov and markov.confidence):
-        option = "confidence" if spec.confidence is not None else "timing"
-        raise SpecError(
-            f"drafter '{spec.name}': {option}= needs a confidence head, and {loaded.id} has none; leave the option out"
-        )
-
-
-def check_spec(spec: DsparkSpec) -> None:
-    """Refuse a timing record that cannot be read, before any work."""
-    cut_of(spec)

@@ -9,19 +9,16 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import Eagle3Spec, options_of
-from codraft.decode.hf.rope import head_frequencies
+from codraft.decode.hf.rope import frequencies
 from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
-from codraft.drafters.fit import check_fit
 from codraft.drafters.layers.attention import GroupedAttention, Sight
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
-from codraft.drafters.weights import LoadedHead, fill, load_head, target_ids, weight_bytes
-from codraft.formats.heads.detect import architectures
+from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting, target_ids, weight_bytes
 from codraft.formats.heads.head import Head
 from codraft.formats.heads.options import (
     Eagle3Options,
@@ -30,6 +27,7 @@ from codraft.formats.heads.options import (
     layer_options,
     layer_windows,
 )
+from codraft.formats.heads.rope import read_head_rope
 
 
 class EagleLayer(nn.Module):
@@ -95,7 +93,7 @@ class Eagle3Head(nn.Module):
         super().__init__()
         g, options, layer = head.geometry, eagle3_options(head), layer_options(head)
         self.taps, self.options, self.layers_per_module = taps, options, g.num_layers
-        rotary = Rotary(*head_frequencies(head.text, g.head_dim, head.file))
+        rotary = Rotary(*frequencies(read_head_rope(head.text, g.head_dim, head.file)))
         fused = len(taps) * head.target_hidden
         self.fc_norm = nn.ModuleList(RMSNorm(head.target_hidden, layer.eps) for _ in taps) if options.fc_norm else None
         self.input_norm = RMSNorm(fused, layer.eps) if options.norm_before_fc else None
@@ -150,13 +148,16 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
     return tuple(max(-1, i) for i in (1, num_layers // 2 - 1, num_layers - 4))
 
 
+def check(spec: Eagle3Spec, beside: Beside) -> HeadFile:
+    """Refuse what config and headers show to be impossible."""
+    return open_fitting(spec.path, "eagle3", beside)
+
+
 def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     """The drafter of a checkpoint, beside its target."""
-    loaded = load_head(spec.path, "eagle3")
-    check_kind(loaded)
+    loaded = load_head(check(spec, beside))
     target = beside.load()
     taps = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
-    check_fit(loaded, taps, target, beside.vocab_size)
     module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
     module.rotary.to(target.device)
@@ -165,17 +166,3 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
     # A layer may be read twice; it is asked for once.
     return SerialDrafter(module, picker, tuple(dict.fromkeys(taps)), info)
-
-
-def check_kind(loaded: LoadedHead) -> None:
-    """Refuse heads of an EAGLE-3 layout with another graph."""
-    head, where = loaded.head, f"drafter {loaded.id}"
-    if not eagle3_options(head).fuses:
-        raise SpecError(
-            f"{where}: use_aux_hidden_state is false, so it is an EAGLE-1 head in EAGLE-3's layout; codraft runs heads "
-            "that read features of several layers"
-        )
-    if any("MLA" in name or "DeepseekV2" in name for name in architectures(head.config)):
-        raise SpecError(f"{where}: its layer has latent attention (MLA), which codraft runs in MTP modules only")
-    if head.vocab_size is None:
-        raise SpecError(f"{where}: its config has no vocab_size; write that of its target")

@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 
 from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
-from codraft.core.spec import MAX_DEPTH, ExternalSpec, Sampling, options_of
+from codraft.core.spec import MAX_DEPTH, MECHANISMS, ExternalSpec, Sampling, options_of
 from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrolled
 from codraft.decode.forced import forced_pass
+from codraft.decode.hf.load import keep_layers, load_model, read_config, resolve_folder
 from codraft.decode.target import Cache, Tap, Target
 from codraft.drafters.beside import Beside
 from codraft.drafters.pick import Drafts, Picker
+from codraft.formats.checkpoint import open_checkpoint
+from codraft.formats.heads.detect import detect
 from codraft.formats.vocab import difference, read_vocab
 
 
@@ -130,11 +133,26 @@ def agreement(done: Sequence[int], fed: Sequence[int], start: int) -> int:
     return n
 
 
+def check(spec: ExternalSpec, beside: Beside) -> bool:
+    """Refuse a head, another vocabulary, and more layers than the model has; whether vocabularies were compared."""
+    folder = resolve_folder(spec.path)
+    point = open_checkpoint(str(folder))
+    kind = detect(point.config, point.tensors)
+    if kind is not None:
+        option = f"; give it as {kind.mechanism}:{spec.path}" if kind.mechanism in MECHANISMS else ""
+        raise SpecError(
+            f"drafter '{spec.name}': {spec.path} is a head ({kind.mechanism}, seen by {kind.seen[0]}) and reads the "
+            f"target's hidden states; an external drafter is a language model of its own{option}"
+        )
+    compared = check_vocabulary(spec.name, folder, beside.folder)
+    if spec.layers is not None:
+        keep_layers(read_config(folder, spec.path).get_text_config(decoder=True), spec.layers, spec.path)
+    return compared
+
+
 def build(spec: ExternalSpec, beside: Beside) -> ExternalDrafter:
     """Load the drafter model and hold its vocabulary against the target's."""
-    from codraft.decode.hf.load import load_model, resolve_folder
-
-    compared = check_vocabulary(spec.name, resolve_folder(spec.path), beside.folder)
+    compared = check(spec, beside)
     model = load_model(spec.path, beside.dtype, layers=spec.layers)
     if model.vocab_size != beside.vocab_size and not compared:
         raise SpecError(
@@ -142,15 +160,6 @@ def build(spec: ExternalSpec, beside: Beside) -> ExternalDrafter:
             "tokenizer.json to compare; an external drafter needs the target's vocabulary"
         )
     return ExternalDrafter(spec, model, beside.vocab_size, beside.sampling)
-
-
-def check_spec(spec: ExternalSpec) -> None:
-    """Refuse more layers than the model has."""
-    if spec.layers is not None:
-        from codraft.decode.hf.load import keep_layers, read_config, resolve_folder
-
-        config = read_config(resolve_folder(spec.path), spec.path)
-        keep_layers(config.get_text_config(decoder=True), spec.layers, spec.path)
 
 
 def check_vocabulary(name: str, drafter_folder: Path, target_folder: Path) -> bool:

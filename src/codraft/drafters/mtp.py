@@ -6,12 +6,13 @@ differently is a row of `Dialect`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from codraft.core.errors import SpecError
 from codraft.core.schema import DrafterInfo
 from codraft.core.spec import MtpSpec, options_of
 from codraft.decode.hf.load import resolve_folder
@@ -25,9 +26,11 @@ from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import read_tensors, refuse_not_finite, weight_bytes
-from codraft.formats.checkpoint import open_checkpoint
+from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.heads.gate import refuse_modules
 from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
+from codraft.formats.heads.rope import read_rope
 
 # Kept in float32 at least, as engines keep it: it decides between experts that score nearly the same.
 PRECISE = "e_score_correction_bias"
@@ -196,7 +199,7 @@ def rotary_of(options: MtpOptions) -> Rotary:
     """Positions as the config scales them."""
     shape = options.attention
     interleaved = isinstance(shape, LatentShape) and shape.interleaved
-    return Rotary(*frequencies(options.text, shape.rotated, options.file), interleaved=interleaved)
+    return Rotary(*frequencies(read_rope(options.text, shape.rotated, options.file)), interleaved=interleaved)
 
 
 def assemble(layout: MtpLayout, stored: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -284,21 +287,40 @@ def make_head(
     return head.to(device).eval().requires_grad_(False)
 
 
-def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
-    """The drafter of a target's own modules, or of those in another folder."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModulesFile:
+    """MTP modules by config and headers; `folder` holds them."""
+
+    folder: Path
+    checkpoint: Checkpoint
+    layout: MtpLayout
+
+
+def check(spec: MtpSpec, beside: Beside) -> ModulesFile:
+    """Refuse what config and headers of a target's own modules, or of those in another folder, show to be
+    impossible."""
     folder = beside.folder if spec.path is None else resolve_folder(spec.path)
-    where = f"target {folder}" if spec.path is None else f"drafter {spec.path}"
+    where = f"target {beside.target}" if spec.path is None else f"drafter {spec.path}"
     checkpoint = open_checkpoint(str(folder))
     layout = read_layout(checkpoint, where)
-    if spec.feedback is not None:
-        layout = layout.with_feedback(spec.feedback)
+    refuse_modules(layout, where, beside.sizes)
+    return ModulesFile(folder=folder, checkpoint=checkpoint, layout=layout)
+
+
+def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
+    """The drafter of a target's own modules, or of those in another folder."""
+    opened = check(spec, beside)
+    layout = opened.layout if spec.feedback is None else opened.layout.with_feedback(spec.feedback)
     target = beside.load()
-    check(layout, where, target.hidden_size, beside.vocab_size)
     tap: Tap = "final" if layout.options.dialect.reads == "final" else target.num_layers - 1
-    stored = read_tensors(folder, checkpoint, with_scales(layout, checkpoint.tensors))
+    stored = read_tensors(opened.folder, opened.checkpoint, with_scales(layout, opened.checkpoint.tensors))
     head = make_head(layout, stored, tap, target, getattr(torch, target.dtype), target.device)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size)
-    info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
+    options = options_of(spec)
+    if opened.checkpoint.config.get("speculators_model_type") is not None:
+        # Engines read other layouts only, and launch files have to say so.
+        options["layout"] = "speculators"
+    info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options)
     return SerialDrafter(head, picker, (tap,), info)
 
 
@@ -306,18 +328,3 @@ def with_scales(layout: MtpLayout, held: Iterable[str]) -> list[str]:
     """The tensors to be read: those of the modules, with the scales beside them."""
     names, held = layout.stored(), set(held)
     return [*names, *(scale for name in names if (scale := f"{name}{BLOCK_SCALE}") in held and scale not in names)]
-
-
-def check(layout: MtpLayout, where: str, hidden: int, vocab_size: int) -> None:
-    """Refuse modules of another target."""
-    options = layout.options
-    if options.hidden != hidden:
-        raise SpecError(
-            f"{where}: hidden_size is {options.hidden} beside its MTP modules, and the target's is {hidden}; they are "
-            "of another target"
-        )
-    if options.vocab_size != vocab_size:
-        raise SpecError(
-            f"{where}: vocab_size is {options.vocab_size} beside its MTP modules, and the target's is {vocab_size}; "
-            "they are of another target"
-        )

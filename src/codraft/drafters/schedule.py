@@ -52,6 +52,12 @@ class CostTable:
         Drafting is paid for before its length is chosen: the median T_draft of `drafter` stands in every time, 0 where
         the record has not timed it.
         """
+        wrong = next((p for p in points if p.t_verif_s <= 0 or p.t_sys_s < 0), None)
+        if wrong is not None:
+            raise SpecError(
+                f"the timing record says that a pass of x = {wrong.x} takes {wrong.t_verif_s:g} s, and "
+                f"{wrong.t_sys_s:g} s around it; times are above 0, so profile again"
+            )
         drafting = [p.t_draft_s[drafter] for p in points if p.D > 0 and drafter is not None and drafter in p.t_draft_s]
         paid = median(drafting) if drafting else 0.0
         by_x: dict[int, list[float]] = {}

@@ -13,11 +13,11 @@ from codraft.core.errors import SpecError
 from codraft.decode.hf.load import resolve_folder
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.draftmap import read_draft_map
-from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.detect import detect
+from codraft.formats.heads.gate import MAPS, refuse_head, refuse_misfit
 from codraft.formats.heads.head import EMBED, HEAD, Head, Kind
 from codraft.formats.heads.layout import canonical, canonical_names
-from codraft.formats.heads.options import refuse_unknown
+from codraft.formats.heads.opened import refuse_lost
 from codraft.formats.heads.plan import said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import TensorInfo
@@ -26,14 +26,24 @@ from codraft.formats.untrained import look
 if TYPE_CHECKING:
     from codraft.drafters.beside import Beside
 
-# Maps of a reduced vocabulary: no parameters of a head.
-MAPS = ("d2t", "t2d")
-MOST_FAULTS = 8
 # What safetensors headers call dtypes.
 DTYPES = {
     torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.int64: "I64",
     torch.int32: "I32", torch.bool: "BOOL",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadFile:
+    """A head by its config and headers, which are under their canonical names. `pickled` holds the tensors of an early
+    head, which has no headers."""
+
+    id: str
+    folder: Path
+    checkpoint: Checkpoint
+    head: Head
+    headers: Mapping[str, TensorInfo]
+    pickled: Mapping[str, Tensor] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +61,41 @@ class LoadedHead:
         return name in self.tensors
 
 
-def load_head(path: str, mechanism: str) -> LoadedHead:
-    """The head in a folder or of a hub id. SpecError where it is of another mechanism, or a tensor is missing,
-    unexpected or misshapen."""
+def open_head(path: str, mechanism: str) -> HeadFile:
+    """The head in a folder or of a hub id; no weights are read. SpecError where it is of another mechanism, its config
+    asks for what codraft does not run, or a tensor is missing, unexpected or misshapen."""
     folder = resolve_folder(path, pickled=True)
     checkpoint = open_checkpoint(str(folder))
     pickled = read_pickles(folder, checkpoint)
     names: Mapping[str, TensorInfo] = checkpoint.tensors if pickled is None else headers_of(pickled)
     if not names:
         raise SpecError(f"drafter {path} has no weights; name the folder that holds config.json and safetensors")
+    refuse_lost(checkpoint)
     kind = detect(checkpoint.config, names)
     if kind is None or kind.mechanism != mechanism:
         raise SpecError(wrong_kind(path, kind, mechanism))
     head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
-    refuse_unknown(head)
-    refuse_faults(path, tensor_faults(head, canonical_names(kind, names)))
-    stored = read_tensors(folder, checkpoint) if pickled is None else pickled
+    headers = canonical_names(kind, names)
+    refuse_head(head, headers, f"drafter {path}")
+    return HeadFile(id=path, folder=folder, checkpoint=checkpoint, head=head, headers=headers, pickled=pickled)
+
+
+def open_fitting(path: str, mechanism: str, beside: "Beside") -> HeadFile:
+    """As `open_head`, of a head for this target."""
+    opened = open_head(path, mechanism)
+    refuse_misfit(opened.head, opened.headers.keys(), beside.sizes, f"drafter {path}")
+    return opened
+
+
+def load_head(opened: HeadFile) -> LoadedHead:
+    """Its tensors."""
+    kind = opened.head.kind
+    stored = read_tensors(opened.folder, opened.checkpoint) if opened.pickled is None else opened.pickled
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         tensors.setdefault(canonical(kind, name), tensor)
-    untrained = () if pickled is not None else untrained_parts(kind, checkpoint)
-    return LoadedHead(id=path, head=head, tensors=tensors, untrained=untrained)
+    untrained = () if opened.pickled is not None else untrained_parts(kind, opened.checkpoint)
+    return LoadedHead(id=opened.id, head=opened.head, tensors=tensors, untrained=untrained)
 
 
 def untrained_parts(kind: Kind, checkpoint: Checkpoint) -> list[str]:
@@ -86,13 +110,6 @@ def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
         return f"drafter {path} is no {mechanism} head that codraft knows; see: codraft inspect TARGET {path}"
     key, value = kind.seen
     return f"drafter {path} is a {kind.mechanism} head ({key}: {value}), not {mechanism}; see codraft inspect"
-
-
-def refuse_faults(path: str, faults: Sequence[str]) -> None:
-    """All faults of a head's tensors in one sentence."""
-    if faults:
-        more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
-        raise SpecError(f"drafter {path}: {'; '.join(faults[:MOST_FAULTS])}{more}")
 
 
 def read_tensors(folder: Path, checkpoint: Checkpoint, names: Sequence[str] | None = None) -> dict[str, Tensor]:
@@ -150,13 +167,6 @@ def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
     """Load a head's tensors into its module, which has a parameter for each; then as the target's dtype and device."""
     target = like.load()
     values = {name: tensor for name, tensor in loaded.tensors.items() if name not in MAPS}
-    floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-    packed = next((name for name, tensor in values.items() if tensor.dtype not in floats), None)
-    if packed is not None:
-        raise SpecError(
-            f"drafter {loaded.id}: {packed} is stored as {dtype_name(values[packed])}; codraft runs heads in bfloat16, "
-            "float16, float32 or float64 only"
-        )
     refuse_not_finite(f"drafter {loaded.id}", values)
     module.to(getattr(torch, target.dtype))
     try:

@@ -166,6 +166,11 @@ def draft_model(drafter: DrafterInfo, rule: Rule | str) -> Model | str | None:
             f"it is the first {layers} layers of {drafter.id}, and no engine runs part of a checkpoint; save those "
             "layers as a model of their own to serve it"
         )
+    if drafter.options.get("layout") == "speculators":
+        return (
+            f"{drafter.id} is in the layout of the speculators library, in which no engine reads MTP modules; codraft "
+            "convert --to native writes the target's own names where its family has any"
+        )
     if drafter.id is None:
         return "its record names no model" if rule.model == "needed" else None
     return model_of(drafter.id, f"drafter '{drafter.name}':") if rule.model != "none" else None

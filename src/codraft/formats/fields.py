@@ -71,7 +71,9 @@ class Fields:
             return taken if isinstance(taken, int) else None
         value = whole(self.get(name))
         if value is None or not lowest <= value <= highest:
-            raise self.wrong(name, f"a whole number from {lowest} to {highest}")
+            open_ended = highest == LARGEST and (value or 0) < LARGEST
+            within = f"of at least {lowest}" if open_ended else f"from {lowest} to {highest}"
+            raise self.wrong(name, f"a whole number {within}")
         return value
 
     def needed(self, *names: str, highest: int = LARGEST) -> int:

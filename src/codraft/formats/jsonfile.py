@@ -108,7 +108,9 @@ def parse_object(raw: bytes, where: str, *, duplicates_ok: bool = False) -> dict
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{where} is not JSON that can be read ({reason(error)}); mend it or fetch it again") from error
     if not isinstance(data, dict):
-        raise SpecError(f"{where} holds a JSON {type(data).__name__}, not an object; mend it or fetch it again")
+        kind = {"NoneType": "null", "str": "text", "int": "number", "float": "number", "bool": "true or false"}
+        found = kind.get(type(data).__name__, "list")
+        raise SpecError(f"{where} holds a JSON {found}, not an object; mend it or fetch it again")
     return data
 
 

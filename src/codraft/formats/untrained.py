@@ -20,8 +20,8 @@ from codraft.formats.source import HubSource, Source
 if TYPE_CHECKING:
     import numpy as np
 
-# Elements of each piece of a matrix that is looked into for constants and NaN.
-PIECE = 512
+# Elements of each piece of a matrix that is looked into for constants and NaN, and how many are read as one piece.
+PIECE, WHOLE = 512, 1 << 15
 # By dtype: the array type that holds an element, the bits that are all set in NaN and infinity, the sign.
 BITS = {
     "BF16": ("H", 0x7F80, 1 << 15),
@@ -53,9 +53,10 @@ class Untrained:
 
 
 def fault_of(source: Source, info: TensorInfo) -> Literal["constant", "not finite"] | None:
-    """What is wrong with pieces of a floating-point tensor: one value everywhere, or one that is no number."""
+    """What is wrong with a tensor of floats, or with pieces of a large one: one value everywhere, or one that is no
+    number."""
     code, exponent, sign = BITS[info.dtype]
-    count = min(PIECE, info.num_elements)
+    count = info.num_elements if info.num_elements <= WHOLE else PIECE
     if not count:
         return None
     found: set[int] = set()
@@ -88,6 +89,8 @@ def look(source: Source, tensors: Mapping[str, TensorInfo]) -> Untrained:
         elif fresh_inside(source, info, ROWS_REQUESTED if requested else ROWS):
             found.fresh.append(name)
     if not requested:
+        vectors = [(name, info) for name, info in tensors.items() if len(info.shape) == 1 and info.dtype in FLOATS]
+        found.not_finite += [name for name, info in vectors if fault_of(source, info) == "not finite"]
         found.norms = fresh_norms(source, tensors)
     return found
 

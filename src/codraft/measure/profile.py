@@ -1,5 +1,6 @@
 """The job behind `codraft profile`: step times at every load, and what the machine itself can do."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from codraft.core.spec import DrafterSpec, Sampling, check_positive, windowed_mo
 from codraft.decode.hf.load import Card, device_label, engine_versions, load_card, load_model, shortest_window
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.beside import Beside
-from codraft.drafters.registry import build
+from codraft.drafters.registry import build, check
 from codraft.measure.kernels import CONTEXTS, time_kernels
 from codraft.measure.steps import time_steps
 from codraft.replay.job import Ui, tell
@@ -43,9 +44,11 @@ def run_profile(job: ProfileJob, ui: Ui) -> TimingRecord:
     card = load_card(job.target)
     window = shortest_window(card, windowed_models(job.drafters))
     texts = prompt_texts(card, job.prompts)
+    load = functools.cache(lambda: load_model(job.target, job.dtype))
+    beside = Beside.of(card, job.sampling, job.dtype, load)
+    check(job.drafters, beside)
     with ui.stage(f"load {job.target}"):
-        model = load_model(job.target, job.dtype)
-    beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, lambda: model)
+        model = load()
     drafters = []
     for spec in job.drafters:
         with ui.stage(f"load drafter {spec.name}"):

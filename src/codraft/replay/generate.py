@@ -24,7 +24,7 @@ from codraft.decode.hf.text import TextCodec
 from codraft.decode.loop import Phase, decode
 from codraft.decode.target import Target
 from codraft.drafters.beside import Beside
-from codraft.drafters.registry import build
+from codraft.drafters.registry import build, check
 from codraft.replay.job import Ui, tell
 from codraft.replay.prompts import Conversation, first_turns
 from codraft.replay.streams import Progress, check_prompts, fits
@@ -66,9 +66,9 @@ def run_generation(job: GenerateJob, ui: Ui) -> GenerationRecord:
     if not any(fits(ids, job.room, window) for _, ids in openings):
         raise SpecError(f"every prompt is too long for the window of {window}; shorten them or --max-new-tokens")
     load = functools.cache(lambda: load_model(job.target, job.dtype))
-    beside = Beside(card.folder, card.vocab_size, job.sampling, job.dtype, load)
+    beside, spec = Beside.of(card, job.sampling, job.dtype, load), job.drafter
+    check([spec] if spec else [], beside)
     with ui.stage(f"load {job.target}"):
-        spec = job.drafter
         drafter = build(spec, beside) if spec else None
         target = load()
     tell(beside, ui)

@@ -21,7 +21,7 @@ from codraft.decode.hf.load import Card, device_label, engine_versions, load_car
 from codraft.decode.hf.model import HFModel
 from codraft.decode.hf.text import TextCodec
 from codraft.drafters.beside import Beside
-from codraft.drafters.registry import build
+from codraft.drafters.registry import build, check
 from codraft.replay.measure import Logs, live, reads_target, replay, replay_together, result
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import (
@@ -126,10 +126,15 @@ class Workbench:
             )
         return asked or made or Sampling()
 
+    def beside(self, sampling: Sampling) -> Beside:
+        """The target as drafters see it."""
+        return Beside.of(self.card, sampling, self.job.dtype, lambda: self.target)
+
     @cached_property
     def drafters(self) -> list[Drafter]:
         """Every drafter, in command order."""
-        beside = Beside(self.card.folder, self.card.vocab_size, self.sampling, self.job.dtype, lambda: self.target)
+        beside = self.beside(self.sampling)
+        check(self.job.drafters, beside)
         built = []
         before, start = self.timings_s["load"], time.perf_counter()
         for spec in self.job.drafters:
@@ -164,6 +169,8 @@ class Workbench:
             )
             return select_fitting(loaded, self.window, self.job.skip_long)
         prompts = load_prompts(self.job.prompts)
+        # What cannot work is refused before the target writes a word.
+        check(self.job.drafters, self.beside(self.sampling))
         codec, target = self.codec, self.target
         how = Writing(
             sampling=self.job.sampling or Sampling(),

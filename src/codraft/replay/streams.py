@@ -236,8 +236,9 @@ def load_streams(
             streams.append(stream)
     if not streams:
         raise SpecError(
-            f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer cut by "
-            f"the limit needs more than D + 1 = {tail + 1} tokens); lower -D or give longer answers"
+            f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer needs two "
+            f"tokens before its end, and one cut by the limit more than D + 1 = {tail + 1}); lower -D or give longer "
+            "answers"
         )
     return StreamSet(
         name=str(path),
@@ -256,6 +257,11 @@ def common(rows: Sequence[tuple[int, Mapping[str, Any]]], key: str) -> str | Non
     """What all rows say under `key`, None where they do not agree or do not say."""
     values = {str(row.get(key)) for _, row in rows}
     return values.pop() if len(values) == 1 and all(isinstance(row.get(key), str) for _, row in rows) else None
+
+
+def read_sampling(path: Path) -> Sampling | None:
+    """How the streams of a file were made, None where it does not say."""
+    return common_sampling(path, list(read_jsonl(path)))
 
 
 def common_sampling(path: Path, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Sampling | None:

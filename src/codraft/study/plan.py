@@ -67,14 +67,14 @@ def make_plan(study: Study) -> list[PlanRow]:
     front = not any(brought) and 1 in spec.batch
     decision = study.store.read("decision", DecisionRecord)
     pairs = decision.confirmation.num_pairs if decision and decision.confirmation else spec.confirm_prompts
-    decided = decision is not None and pairs == min(spec.confirm_prompts, streams) and all(row.done for row in rows)
+    asked = min(spec.confirm_prompts, streams)
+    decided = decision is not None and pairs == asked and all(row.done for row in rows)
     rows.append(
         PlanRow(
             part="decision",
-            what=f"frontier, launch files, report{f'; confirmed on {spec.confirm_prompts} answers' if front else ''}",
+            what=f"frontier, launch files, report{f'; confirmed on {asked} answers' if front else ''}",
             done=decided,
-            seconds=(spec.confirm_prompts * (spec.max_new_tokens or NEW_TOKENS) * WIDE_PASS * pass_s if front else 0)
-            + 2,
+            seconds=(asked * (spec.max_new_tokens or NEW_TOKENS) * WIDE_PASS * pass_s if front else 0) + 2,
         )
     )
     return rows

@@ -17,6 +17,7 @@ from codraft.core.files import atomic_write, check_writable, sha256_file, sha256
 from codraft.core.provenance import machine_words
 from codraft.core.record import hash_of
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, DrafterInfo, FrontierRecord, TimingRecord
+from codraft.core.silent import silent_failures
 from codraft.core.spec import (
     MECHANISMS,
     Sampling,
@@ -28,14 +29,22 @@ from codraft.core.spec import (
 )
 from codraft.cost.bring import Timing, at_loads, read_acceptance, read_timing
 from codraft.cost.curves import DrafterCurve, curves_of
-from codraft.decode.hf.load import engine_versions, load_card, resolve_folder, resolved_dtype, shortest_window
-from codraft.drafters.registry import check_spec
+from codraft.decode.hf.load import (
+    engine_versions,
+    load_card,
+    load_model,
+    resolve_folder,
+    resolved_dtype,
+    shortest_window,
+)
+from codraft.drafters.beside import Beside
+from codraft.drafters.registry import check
 from codraft.engines.launch import launch_files
 from codraft.measure.steps import largest_context
 from codraft.models.shape import checkpoint_dtype
 from codraft.replay.job import AcceptJob, Ui, Workbench, measure
 from codraft.replay.prompts import load_prompts
-from codraft.replay.streams import save_streams
+from codraft.replay.streams import read_sampling, save_streams
 from codraft.study.decision import Evidence, make_decision, make_frontier
 from codraft.study.page import brought_copy, write_page
 from codraft.study.spec import NEW_TOKENS, StudySpec, read_study, write_study
@@ -80,14 +89,18 @@ class Study:
                         f"{self.spec.acceptance} holds drafter '{curve.name}', which no --drafter names (given: "
                         f"{', '.join(known)}); give it a --drafter with name={curve.name}, or bring --timing too"
                     )
-        if self.brought_timing is not None and self.brought_curves is None:
-            timed = {name for point in self.brought_timing.points for name in point.t_draft_s}
-            for name in known:
-                if timed and name not in timed:
-                    raise SpecError(
-                        f"{self.spec.timing} has no drafting time of '{name}' (timed: {', '.join(sorted(timed))}); add "
-                        f"it, or give the --drafter the name= that it has there"
-                    )
+        if self.brought_timing is None:
+            return
+        timed = {name for point in self.brought_timing.points for name in point.t_draft_s}
+        mend = "give the --drafter the name= that it has there"
+        if self.brought_curves is not None:
+            known, mend = [curve.name for curve in self.brought_curves], f"take it out of {self.spec.acceptance}"
+        for name in known:
+            if timed and name not in timed:
+                raise SpecError(
+                    f"{self.spec.timing} has no drafting time of '{name}' (timed: {', '.join(sorted(timed))}); add it, "
+                    f"or {mend}"
+                )
 
     def run(self) -> DecisionRecord:
         """All parts, in order; returns the decision."""
@@ -131,11 +144,13 @@ class Study:
         self.resolved = resolve_folder(self.spec.target)
         if self.brought_curves is not None and self.brought_timing is not None:
             return {}
-        for drafter in self.drafter_specs:
-            check_spec(drafter, self.sampling or Sampling())
+        card = load_card(self.spec.target)
+        made = read_sampling(Path(self.spec.streams)) if self.spec.streams else None
+        sampling = self.sampling or made or Sampling()
+        check(self.drafter_specs, Beside.of(card, sampling, self.spec.dtype, lambda: load_model(self.spec.target)))
         inputs = self.inputs()
         if self.brought_timing is None:
-            window = shortest_window(load_card(self.spec.target), windowed_models(self.drafter_specs))
+            window = shortest_window(card, windowed_models(self.drafter_specs))
             most = largest_context(window, self.timings.depths, self.spec.rounds)
             if most is not None and max(self.spec.context or [0]) > most:
                 raise SpecError(f"--context {max(self.spec.context or [0])}: at most {most} tokens fit the window")
@@ -147,9 +162,11 @@ class Study:
         measured = self.brought_curves is None or self.brought_timing is None
         bench = self.workbench(inputs) if measured else None
         curves: list[DrafterCurve]
+        broken: list[str] = []
         if self.brought_curves is None:
             assert bench is not None
             acceptance = self.store.cached("acceptance", AcceptanceRecord, inputs, lambda: measure(bench))
+            broken = silent_failures(acceptance.results, spec.target)
             curves, infos = curves_of(acceptance.results), [result.drafter for result in acceptance.results]
             hashes = {"acceptance": hash_of(acceptance.results)}
         else:
@@ -163,6 +180,8 @@ class Study:
             hashes["timing"] = hash_of(record)
         else:
             hashes["timing"] = sha256_file(Path(str(spec.timing)))[:16]
+        if broken:
+            timing = replace(timing, basis={**timing.basis, "acceptance": "; ".join(broken)})
         both_here = self.brought_curves is None and self.brought_timing is None
         return Evidence(
             target=spec.target,

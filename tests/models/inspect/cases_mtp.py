@@ -144,7 +144,7 @@ TENSORS = [
     Case(
         name="a projection of NaN that nobody asks for", base="mtp",
         changes=(TARGET.holds({f"{MODULE}.eh_proj.weight": bf16(np.full((H, 2 * H), np.nan))}), asks(method=None)),
-        code="weights.not_finite", severity="warning", words="1 of 8 matrices", key=f"{MODULE}.eh_proj.weight",
+        code="weights.not_finite", severity="warning", words="1 of 15 tensors", key=f"{MODULE}.eh_proj.weight",
     ),
     Case(
         name="fewer modules than the config counts", base="mtp",

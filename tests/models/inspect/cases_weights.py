@@ -185,7 +185,7 @@ MODELS = [
     Case(
         name="an external drafter with NaN", base="external",
         changes=(DRAFTER.holds({f"{LAYER}.mlp.up_proj.weight": bf16(np.full((32, 16), np.nan))}),),
-        code="weights.not_finite", severity="error", words="1 of 9 matrices", key=f"{LAYER}.mlp.up_proj.weight",
+        code="weights.not_finite", severity="error", words="1 of 9 tensors", key=f"{LAYER}.mlp.up_proj.weight",
     ),
     Case(
         name="a target with a layer that lost its attention", base="alone",
@@ -308,7 +308,7 @@ CASES = [
     ),
     Case(
         name="fc holds NaN", base="eagle3_modelopt", changes=(DRAFTER.holds({"fc.weight": NAN}),),
-        code="weights.not_finite", severity="error", words="1 of 9 matrices hold NaN", key="fc.weight",
+        code="weights.not_finite", severity="error", words="1 of 13 tensors hold NaN", key="fc.weight",
     ),
     Case(
         name="fc holds an infinity", base="dflash", changes=(DRAFTER.holds({"fc.weight": INF}),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.decode.hf.embedded import EMBEDDED, embedded_folder
+from codraft.formats.heads.gate import Sizes
 from codraft.formats.hub import fetch_model
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ class Card:
     id: str
     folder: Path
     tokenizer: Any
-    vocab_size: int
+    sizes: Sizes
     window: int | None
     eos_ids: frozenset[int]
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of its output head."""
+        return self.sizes.vocab_size
 
 
 def quiet_transformers() -> None:
@@ -119,10 +125,15 @@ def load_card(model_id: str) -> Card:
             id=model_id,
             folder=folder,
             tokenizer=tokenizer,
-            vocab_size=int(text.vocab_size),
+            sizes=sizes_of(text),
             window=getattr(text, WINDOW_KEY, None),
             eos_ids=eos_ids_of(generation, text),
         )
+
+
+def sizes_of(text: Any) -> Sizes:
+    """What drafters must fit, from the decoder's part of a config."""
+    return Sizes(vocab_size=int(text.vocab_size), hidden=int(text.hidden_size), num_layers=int(text.num_hidden_layers))
 
 
 def window_of(model_id: str) -> int | None:

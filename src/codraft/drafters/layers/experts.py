@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from codraft.drafters.layers.attention import wide
-from codraft.drafters.layers.parts import GatedFFN, activation
+from codraft.drafters.layers.parts import ACTIVATIONS, GatedFFN
 
 # Keeps a sum of vanishing scores from dividing by 0, as in DeepSeek's own code.
 TINY = 1e-20
@@ -75,7 +75,7 @@ class Experts(nn.Module):
         super().__init__()
         self.gate_up_proj = nn.Parameter(torch.empty(experts, 2 * width, hidden))
         self.down_proj = nn.Parameter(torch.empty(experts, hidden, width))
-        self.act = activation(act)
+        self.act = ACTIVATIONS[act]
 
     def forward(self, x_NH: Tensor, weights_NK: Tensor, chosen_NK: Tensor) -> Tensor:
         """[N, H] weighted sum of what each row's experts make of it. An expert runs once, over all that chose it."""

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from codraft.core.errors import SpecError
-
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "swish": functional.silu,
@@ -71,16 +69,9 @@ class GatedFFN(nn.Module):
         self.gate_proj = nn.Linear(hidden, width, bias=bias)
         self.up_proj = nn.Linear(hidden, width, bias=bias)
         self.down_proj = nn.Linear(width, hidden, bias=bias)
-        self.act = activation(act)
+        self.act = ACTIVATIONS[act]
 
     def forward(self, x_NH: Tensor) -> Tensor:
         """[N, H] to the same."""
         out_NH: Tensor = self.down_proj(self.act(self.gate_proj(x_NH)) * self.up_proj(x_NH))
         return out_NH
-
-
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function that a config's `hidden_act` names."""
-    if name not in ACTIVATIONS:
-        raise SpecError(f"hidden_act is '{name}'; a drafter's may be {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]

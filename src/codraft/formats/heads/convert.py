@@ -12,6 +12,7 @@ from codraft.core.conversion import ConversionRecord, FileInfo, LayerIds, TapsIn
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_text
 from codraft.core.provenance import provenance
+from codraft.formats.fields import MOST_LAYERS, Fields
 from codraft.formats.heads import write_block, write_eagle3
 from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.convert_mtp import prepare_modules
@@ -42,9 +43,26 @@ def prepare(request: Conversion) -> Plan:
     faults = tensor_faults(opened.head, opened.tensors)
     if faults:
         raise SpecError(f"{opened.label}: {'; '.join(faults)}; export the head again, nothing was written")
+    check_layers(opened, target)
     plan = (same if family == opened.head.kind.family else other)(opened, family, target, request.engine)
     plan.warnings += suspicions(opened)
     return plan
+
+
+def check_layers(opened: Opened, target: OpenedTarget | None) -> None:
+    """Layer ids that the target has, as far as anybody says how deep it is."""
+    stated = Fields(opened.config, file=opened.head.file).size("num_target_layers", highest=MOST_LAYERS)
+    known = None if target is None else target.facts.num_layers
+    depth = known or stated
+    for taps in opened.head.taps:
+        wrong = [i for i in taps.outputs if i < -1 or (depth is not None and i >= depth)]
+        if wrong:
+            whose = opened.label if known is None or target is None else target.facts.label
+            within = "-1 or above" if depth is None else f"in -1..{depth - 1}, of the {depth} layers that {whose} names"
+            raise SpecError(
+                f"{opened.label}: {taps.key} means the outputs of layers {list(taps.outputs)}, and they must be "
+                f"{within}; name the target that it was trained for"
+            )
 
 
 def suspicions(opened: Opened) -> list[str]:
@@ -96,6 +114,11 @@ def other(opened: Opened, family: Family, target: OpenedTarget | None, engine: s
     writer = write_eagle3 if opened.mechanism == "eagle3" else write_block
     frame = frame_of(opened, target, engine, owns_head=True)
     check_taps(opened)
+    if opened.head.block is not None and not opened.head.taps:
+        raise SpecError(
+            f"{opened.label}: the config names no layer ids (target_layer_ids), and without them nobody knows what fc "
+            "reads; write those that it was trained on"
+        )
     reasons = [*cannot(list(writer.refusals(frame, family)), frame, family), *engine_refusals(frame, family)]
     refuse(opened, reasons)
     if frame.vocab_size is None:
@@ -136,13 +159,8 @@ def cannot(refusals: Sequence[Refusal], frame: Frame, family: Family) -> Iterato
 
 
 def check_taps(opened: Opened) -> None:
-    """Lists of layer ids that mean the same layers; a block drafter must have one."""
+    """Lists of layer ids that mean the same layers."""
     head = opened.head
-    if head.block is not None and not head.taps:
-        raise SpecError(
-            f"{opened.label}: the config names no layer ids (target_layer_ids), and without them nobody knows what fc "
-            "reads; write those that it was trained on"
-        )
     for one in head.taps[1:]:
         if one.outputs != head.taps[0].outputs:
             first = head.taps[0]

@@ -84,6 +84,7 @@ def same(opened: Opened, family: Family, target: OpenedTarget | None) -> Plan:
     if missing or bare:
         what = ", ".join([*missing, *(f"the decoder layer of {name}" for name in bare)])
         raise SpecError(f"{opened.label}: its MTP modules lack {what}; fetch the original checkpoint")
+    unchecked = checked(opened)
     source = opened.point.source
     inside = len(opened.point.tensors) > len(opened.tensors)
     said = (
@@ -95,8 +96,19 @@ def same(opened: Opened, family: Family, target: OpenedTarget | None) -> Plan:
         opened=opened, family=family, target=target, config=source.read(CONFIG),
         items=[copied(source, info, name) for name, info in opened.tensors.items()],
         metadata=FRAMEWORK if inside else opened.metadata or FRAMEWORK, written_taps=(), extra=beside(opened, {}),
-        notes=[said], stem="mtp" if family == "native" else "model",
+        notes=[said, *unchecked], stem="mtp" if family == "native" else "model",
     )  # fmt: skip
+
+
+def checked(opened: Opened) -> list[str]:
+    """Refuse modules that lack a tensor, or have one in another shape than the config says; a note where codraft does
+    not know what modules of this family hold."""
+    table = NATIVE if opened.head.kind.family == "native" else SPECULATORS
+    model_type = str(layer_part(opened.config)[0].get("model_type"))
+    if model_type not in table:
+        return [f"tensors of model_type '{shown(model_type)}' are copied unchecked: codraft runs no modules of it"]
+    read_layout(point_of(opened), opened.label, to_run=False)
+    return []
 
 
 def other(opened: Opened, family: Family, target: OpenedTarget | None, frame: Frame) -> Plan:

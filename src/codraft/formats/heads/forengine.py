@@ -12,6 +12,7 @@ from typing import Any
 
 from codraft.formats.heads.frame import Config, Frame
 from codraft.formats.heads.head import Family
+from codraft.formats.heads.mtp_options import NATIVE
 from codraft.formats.heads.options import block_options, eagle3_options
 from codraft.formats.heads.spellings import ENGINE_NAMES, NAMES
 
@@ -37,7 +38,10 @@ def engine_refusals(frame: Frame, family: Family) -> Iterator[str]:
     name = ENGINE_NAMES[engine]
     other = UNREAD.get((head.mechanism, engine), {}).get(family)
     if other is not None:
-        yield f"{name} does not read {NAMES[family]} files of {head.mechanism}; write --to {other}"
+        way = f"write --to {other}"
+        if head.mechanism == "mtp" and str(head.text.get("model_type")) not in NATIVE:
+            way = "and no target's own names fit this one, so codraft alone runs it"
+        yield f"{name} does not read {NAMES[family]} files of {head.mechanism}; {way}"
     if head.mechanism == "eagle3" and not eagle3_options(head).norms_output:
         yield f"{name} always norms before the output head, and this one was made without"
     if engine == "vllm" and head.mechanism == "dflash":

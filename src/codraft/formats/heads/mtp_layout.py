@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from codraft.core.errors import SpecError
+from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.fields import Fields, shown
 from codraft.formats.heads.head import EMBED, HEAD, MOST_NAMED, layer_part
@@ -51,9 +51,10 @@ class MtpLayout:
         return [*names, *([self.embed] if self.embed else [])]
 
 
-def read_layout(checkpoint: Checkpoint, where: str) -> MtpLayout:
+def read_layout(checkpoint: Checkpoint, where: str, *, to_run: bool = True) -> MtpLayout:
     """The MTP modules of a checkpoint. SpecError where there are none, of a family that codraft does not run, or with
-    a tensor missing, unexpected or misshapen; `where` begins the sentence."""
+    a tensor missing, unexpected or misshapen, or, where they are `to_run`, in a format that codraft cannot; `where`
+    begins the sentence."""
     file = f"{where}: config.json"
     held = held_names(checkpoint, where)
     refuse_others(checkpoint, held, where)
@@ -85,7 +86,13 @@ def read_layout(checkpoint: Checkpoint, where: str) -> MtpLayout:
         block=block_size(checkpoint.config),
     )
     places = [(around(module.at, module.join)[0], place_of(layer)) for module, layer in ordered]
-    refuse(where, [*faults(layout, checkpoint, places), *storage_faults(layout, checkpoint)])
+    wrong = list(faults(layout, checkpoint, places))
+    packed = list(storage_faults(layout, checkpoint)) if to_run else []
+    if packed:
+        told = some([*packed, *wrong])
+        raise NotRunError(f"{where}: {told}; measure them with an engine, or choose another mechanism")
+    if wrong:
+        raise SpecError(f"{where}: {some(wrong)}; fetch or export it again")
     return layout
 
 
@@ -117,13 +124,13 @@ def refuse_others(checkpoint: Checkpoint, held: list[str], where: str) -> None:
     part, _ = layer_part(checkpoint.config)
     stages = next((key for key in (*part, *checkpoint.config) if key.startswith("dspark_")), None)
     if stages is not None:
-        raise SpecError(
+        raise NotRunError(
             f"{where}: its mtp namespace holds DSpark stages ({stages} in config.json), not MTP modules; measure them "
             "with an engine, or choose another mechanism"
         )
     mixer = next((name for name in held if ".mixer." in name), None)
     if mixer is not None:
-        raise SpecError(
+        raise NotRunError(
             f"{where}: its MTP module is a hybrid of Nemotron-H ({mixer}), which codraft does not run; measure it "
             "with an engine, or choose another mechanism"
         )
@@ -306,11 +313,10 @@ def storage_faults(layout: MtpLayout, checkpoint: Checkpoint) -> Iterator[str]:
             yield f"{scale.name} is {list(scale.shape)}, and blocks of {list(layout.block)} need {list(wanted)}"
 
 
-def refuse(where: str, found: list[str]) -> None:
-    """All faults in one sentence."""
-    if found:
-        more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise SpecError(f"{where}: {'; '.join(shown(fault, 240) for fault in found[:MOST_NAMED])}{more}")
+def some(found: list[str]) -> str:
+    """The first of these, and how many more there are."""
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return "; ".join(shown(fault, 240) for fault in found[:MOST_NAMED]) + more
 
 
 def listed(names: list[str]) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Any, Literal
 
-from codraft.core.errors import SpecError
+from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.fields import Fields, shown
 from codraft.formats.heads.head import EPS, layer_part
+from codraft.formats.heads.options import activation_of
 
 Feedback = Literal["pre_norm", "post_norm"]
 COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
@@ -162,15 +163,15 @@ def read_mtp(config: Mapping[str, Any], join: str, file: str) -> MtpOptions:
         hidden=hidden,
         vocab_size=text.size("vocab_size") or whole.needed("vocab_size"),
         num_layers=text.needed("num_hidden_layers", highest=10_000),
-        declared=counted(text) or counted(whole),
+        declared=counted(text, whole),
         eps=text.ratio("rms_norm_eps") or EPS,
-        act=text.text("hidden_act") or "silu",
+        act=activation_of(text, "hidden_act"),
         ffn=text.size("intermediate_size") or 4 * hidden,
         attention=latent(text) if dialect.attention == "latent" else grouped(text, dialect, hidden),
         experts=experts(text, dialect),
     )
     if text.flag("use_sliding_window"):
-        raise SpecError(f"{file}: use_sliding_window is true, and codraft runs MTP modules with full attention only")
+        raise NotRunError(f"{file}: use_sliding_window is true, and codraft runs MTP modules with full attention only")
     return options
 
 
@@ -180,16 +181,18 @@ def dialect_of(config: Mapping[str, Any], family: str, join: str, file: str) -> 
     row = table.get(family)
     if row is None or row.join != join:
         known = ", ".join(table)
-        raise SpecError(
+        raise NotRunError(
             f"{file}: MTP modules of model_type '{shown(family)}' with a projection called {join} are none that "
             f"codraft runs ({known}); measure them with an engine, or choose another mechanism"
         )
     return row
 
 
-def counted(fields: Fields) -> int:
-    """Modules that this part of a config counts."""
-    return fields.size(*COUNTS, lowest=0, highest=MOST_MODULES) or 0
+def counted(*parts: Fields) -> int:
+    """Modules that the first part of a config that counts them counts, 0 where none does. SpecError for a count of 0,
+    by which engines run none."""
+    fields = next((fields for fields in parts if fields.key(*COUNTS)), None)
+    return 0 if fields is None else fields.size(*COUNTS, highest=MOST_MODULES) or 0
 
 
 def grouped(text: Fields, dialect: Dialect, hidden: int) -> GroupedShape:

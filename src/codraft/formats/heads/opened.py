@@ -99,18 +99,7 @@ def open_drafter(name: str) -> Opened:
 
 def refuse_files(point: Checkpoint) -> None:
     """Weights that are pickled, absent, or not all there."""
-    if point.lacks_files and point.index is not None:
-        names = point.index.absent_files
-        raise SpecError(
-            f"{point.label}: {len(names)} of the files that its index names are not there ({quoted(names[0])}); fetch "
-            "the checkpoint again"
-        )
-    if point.index is not None and point.index.absent_tensors:
-        names = point.index.absent_tensors
-        raise SpecError(
-            f"{point.label}: its index names {len(names)} tensors that the files do not hold ({quoted(names[0])}); "
-            "fetch the checkpoint again"
-        )
+    refuse_lost(point)
     if not point.tensors and point.pickled:
         raise SpecError(
             f"{point.label} has its weights in {quoted(point.pickled[0])}, which is pickled and can run code when "
@@ -124,6 +113,22 @@ def refuse_files(point: Checkpoint) -> None:
         )
     if not point.tensors:
         raise SpecError(f"{point.label} has no weights; name the folder that holds config.json and safetensors files")
+
+
+def refuse_lost(point: Checkpoint) -> None:
+    """Files or tensors that the index names and nobody has."""
+    if point.lacks_files and point.index is not None:
+        names = point.index.absent_files
+        raise SpecError(
+            f"{point.label}: {len(names)} of the files that its index names are not there ({quoted(names[0])}); fetch "
+            "the checkpoint again"
+        )
+    if point.index is not None and point.index.absent_tensors:
+        names = point.index.absent_tensors
+        raise SpecError(
+            f"{point.label}: its index names {len(names)} tensors that the files do not hold ({quoted(names[0])}); "
+            "fetch the checkpoint again"
+        )
 
 
 def modules_inside(point: Checkpoint) -> dict[str, TensorInfo]:

@@ -33,6 +33,12 @@ KNOWN_SWITCHES = {
         "markov_head_type", "enable_confidence_head", "use_confidence_head", "confidence_head_with_markov",
     ),
 }  # fmt: skip
+# Activations of the gated feed-forward that codraft runs (drafters/layers/parts.py).
+ACTS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
+# Slots of a block that a pass over all anchors still has room for; those that are published have 16 at most.
+MOST_SLOTS = 1024
+# What a block's projector may be called without being another graph.
+PROJECTORS = ("dflash", "dspark")
 # Values of other keys that change nothing: factors of 1, and fc over features of several layers, which all heads have.
 NEUTRAL: Mapping[str, Any] = {
     "attention_value_scale": 1, "input_embedding_scale": 1, "output_multiplier": 1, "use_aux_hidden_state": True,
@@ -96,11 +102,19 @@ def layer_options(head: Head) -> LayerOptions:
     biased = text.switch("attention_bias", "qkv_bias")
     return LayerOptions(
         eps=text.ratio("rms_norm_eps", "layer_norm_epsilon") or EPS,
-        act=text.text("hidden_act", "hidden_activation") or "silu",
+        act=activation_of(text, "hidden_act", "hidden_activation"),
         qk_norm=qk_normed(head),
         attention_bias=head.text.get("model_type") == "qwen2" if biased is None else biased,
         mlp_bias=text.flag("mlp_bias"),
     )
+
+
+def activation_of(text: Fields, *names: str) -> str:
+    """The activation that a config names, silu where it names none."""
+    act = text.text(*names) or "silu"
+    if act not in ACTS:
+        raise text.wrong(text.key(*names) or names[0], f"one of {', '.join(ACTS)}, which codraft runs")
+    return act
 
 
 def qk_normed(head: Head) -> bool:
@@ -171,6 +185,10 @@ def block_options(head: Head) -> BlockOptions:
     size, sizes = head.block.size, head.block.sizes
     if size is None:
         raise SpecError(f"{head.file}: block_size is missing; write the size that the drafter was trained with")
+    # The anchor's slot drafts nothing where slots predict their own tokens.
+    fewest = 2 if head.alignment == "same_slot" else 1
+    if not fewest <= size <= MOST_SLOTS:
+        raise whole.wrong(next(iter(sizes)), f"a whole number from {fewest} to {MOST_SLOTS}, the slots of a block")
     if len(set(sizes.values())) > 1:
         given = " and ".join(f"{key} {value}" for key, value in sizes.items())
         raise SpecError(f"{head.file}: {given} contradict each other; keep the size that the drafter was trained with")
@@ -237,6 +255,11 @@ def layer_causal(head: Head) -> tuple[bool, ...]:
     return tuple((kind == SLIDING and not free) if every is None else every for kind in layer_kinds(head))
 
 
+def interleaved(head: Head) -> bool:
+    """Whether rotary pairs are neighbours, as few heads have it [vLLM, SGLang]."""
+    return agreed(Fields(head.config, file=head.file), "is_neox_style", "rope_is_neox_style") is False
+
+
 def switched(fields: Fields, key: str, *, default: bool) -> bool:
     """A switch that is `default` where the config is silent."""
     value = fields.switch(key)
@@ -259,6 +282,13 @@ def contradiction(found: Sequence[tuple[str, bool]]) -> str:
     return " and ".join(f"{key} {str(value).lower()}" for key, value in found)
 
 
+def own_part(head: Head) -> Fields | None:
+    """The part of the config that is the family's own, None where it has none. SpecError where it is no object."""
+    whole, _ = fields_of(head)
+    key = OWN_PARTS.get(head.mechanism)
+    return None if key is None else whole.inner(key)
+
+
 def unknown_switches(head: Head) -> dict[str, Any]:
     """Keys of a family's own part, by their whole name, that nothing here knows and that may change what a head
     computes."""
@@ -266,7 +296,9 @@ def unknown_switches(head: Head) -> dict[str, Any]:
     inner = head.config.get(part)
     if not isinstance(inner, Mapping):
         return {}
-    return {
+    projector = inner.get("projector_type")
+    others = {f"{part}.projector_type": projector} if projector not in (None, *PROJECTORS) else {}
+    return others | {
         f"{part}.{key}": value
         for key, value in inner.items()
         if key not in KNOWN_SWITCHES[part] and value is not None and value is not False and value != NEUTRAL.get(key)

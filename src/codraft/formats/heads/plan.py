@@ -61,11 +61,11 @@ def refuse(opened: Opened, reasons: Sequence[str]) -> None:
 def said_of(found: Untrained) -> list[str]:
     """Findings in words."""
     words = [
-        (found.not_finite, "hold NaN or infinity"),
-        (found.constant, "hold one value everywhere"),
-        (found.fresh, "look as initialised, with no trace of training"),
+        (found.not_finite, "tensors that hold NaN or infinity"),
+        (found.constant, "matrices that hold one value everywhere"),
+        (found.fresh, "matrices that look as initialised, with no trace of training"),
     ]
-    said = [f"matrices that {what}: {listed(names)}" for names, what in words if names]
+    said = [f"{what}: {listed(names)}" for names, what in words if names]
     if found.norms > 1:
         said.append(f"all {found.norms} norms are as initialised, with no trace of training")
     return said

@@ -1,6 +1,7 @@
 """From a drafter's config and tensor headers to a `Head`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from codraft.core.errors import SpecError
@@ -17,6 +18,7 @@ from codraft.formats.heads.head import (
     layer_part,
 )
 from codraft.formats.heads.layout import canonical_names
+from codraft.formats.mtp import count_modules, modules
 from codraft.formats.safetensors import TensorInfo
 
 # Keys that list layer ids, with their convention; the first that is present counts. Sources: the loaders of each
@@ -35,6 +37,7 @@ BLOCK_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
 )
 BLOCK_SIZES = ("block_size", "dflash_config.block_size", "dspark_block_size", "dspark_config.block_size")
 MASK_IDS = ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id")
+MODULE_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 # No layers with attention; their configs say neither width nor heads.
 NO_LAYERS = ("medusa", "mlp_speculator")
 # Loops go over these.
@@ -52,6 +55,10 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     single = any("midlayer." in name for name in tensors) and not any(name.startswith("layers.1.") for name in shapes)
     plain = kind.mechanism in NO_LAYERS
     geometry = plain_geometry(inner, shapes) if plain else read_geometry(inner, whole, shapes, single=single)
+    num_modules = whole.size(*MODULE_COUNTS, lowest=0) or inner.size(*MODULE_COUNTS, lowest=0) or 1
+    if kind.mechanism == "mtp":
+        # The config is the target's, whose layers are none of the drafter's: a module has one.
+        geometry = replace(geometry, num_layers=count_modules(modules(list(tensors))) or num_modules)
     given = whole.size("target_hidden_size")
     target_hidden = given or target_width(kind, shapes) or geometry.hidden
     taps = read_taps(kind, whole)
@@ -72,7 +79,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
         alignment=alignment_of(kind, whole),
         block=read_block(whole) if kind.mechanism in BLOCK_MECHANISMS else None,
         markov=markov,
-        num_modules=whole.size("num_nextn_predict_layers", "mtp_num_hidden_layers", lowest=0) or 1,
+        num_modules=num_modules,
     )
 
 

@@ -15,6 +15,7 @@ from codraft.models.inspect import (
     mtp,
     positions,
     quantization,
+    runs,
     sizes,
     tokens,
     weights,
@@ -22,7 +23,7 @@ from codraft.models.inspect import (
 from codraft.models.inspect.pair import Pair, Rule
 
 MODULES = (
-    methods, files, weights, features, tokens, ends, attention, blocks, mtp, quantization, positions, sizes, keys,
+    methods, files, weights, features, tokens, ends, attention, blocks, mtp, quantization, positions, sizes, keys, runs,
 )  # fmt: skip
 RULES: dict[str, Rule] = {rule.code: rule for module in MODULES for rule in module.RULES}
 
@@ -38,5 +39,10 @@ def findings(pair: Pair) -> list[Finding]:
 
 def every(pair: Pair) -> Iterator[Finding]:
     """Findings in the order of the checks."""
+    broken = False
     for module in MODULES:
-        yield from module.check(pair)
+        if broken and module is runs:
+            continue
+        for finding in module.check(pair):
+            broken = broken or finding.severity == "error"
+            yield finding

@@ -47,7 +47,8 @@ def summarize_head(drafter: HeadModel) -> HeadSummary:
 
 def borrowed(drafter: HeadModel, head: Head) -> list[str]:
     """What a head takes from the target; nothing is known without its tensors."""
-    if not drafter.tensors or head.mechanism not in BORROWING_MECHANISMS:
+    if not drafter.tensors or head.mechanism not in (*BORROWING_MECHANISMS, "mtp"):
         return []
-    names = {"embed_tokens.weight": "embedding", "lm_head.weight": "output head"}
-    return [word for name, word in names.items() if name not in drafter.tensors]
+    # Modules have copies of the ends below their own prefixes.
+    ends = {"embedding": ("embed_tokens.weight",), "output head": ("lm_head.weight", "shared_head.head.weight")}
+    return [word for word, names in ends.items() if not any(held.endswith(names) for held in drafter.tensors)]

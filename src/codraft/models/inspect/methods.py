@@ -297,6 +297,13 @@ def check_engine(pair: Pair) -> Iterator[Finding]:
     name = ENGINE_NAMES[engine]
     if mechanism in LACKS[engine]:
         yield UNSUPPORTED.found(f"{name} has no method for {mechanism} in the versions read", asked("engine", engine))
+    if mechanism == "mtp" and isinstance(drafter, HeadModel) and drafter.head.kind.family == "speculators":
+        yield UNSUPPORTED.found(
+            f"{name} reads no MTP modules in the layout of the speculators library",
+            asked("engine", engine),
+            drafter.key("speculators_model_type"),
+            fix="Convert it with codraft convert --to native, where its target's family has modules of its own.",
+        )
     if engine == "vllm" and mechanism == "dspark":
         yield UNSUPPORTED.found(
             "vLLM 0.32 runs dspark in its newer GPU runner only", asked("engine", engine), severity="note"

@@ -83,7 +83,7 @@ NOT_FINITE = Rule(
     code="weights.not_finite",
     severity="error",
     varies="for a target's MTP module a warning where no method is asked for, a note where another drafts",
-    title="A matrix that holds NaN or infinity",
+    title="A tensor that holds NaN or infinity",
     consequence="Logits become NaN: every draft is refused, or in some engines every draft is accepted and the text is "
     "garbage.",
     fix="Export the checkpoint again; look for the step at which training diverged.",
@@ -303,21 +303,22 @@ def most_sampled(model: Model | HeadModel) -> int:
 def check_values(
     model: Model | HeadModel, tensors: Sequence[TensorInfo], severity: Severity | None
 ) -> Iterator[Finding]:
-    """A few bytes of every matrix: constant, or not finite."""
+    """Norms, and a few bytes of every matrix: constant, or not finite."""
     source = model.checkpoint.source
-    matrices = [info for info in tensors if len(info.shape) == 2 and info.dtype in FLOATS]
+    floats = [info for info in tensors if len(info.shape) in (1, 2) and info.dtype in FLOATS]
+    matrices = [info for info in floats if len(info.shape) == 2]
     constant: list[TensorInfo] = []
     broken: list[TensorInfo] = []
-    for info in sorted(matrices, key=lambda info: -info.num_elements)[: most_sampled(model)]:
+    for info in sorted(floats, key=lambda info: -info.num_elements)[: most_sampled(model)]:
         fault = fault_of(source, info)
         if fault == "not finite":
             broken.append(info)
         # A row alone, as in a confidence head, decides no draft.
-        elif fault is not None and min(info.shape) > 1:
+        elif fault is not None and len(info.shape) == 2 and min(info.shape) > 1:
             constant.append(info)
     if broken:
         yield NOT_FINITE.found(
-            f"{len(broken)} of {len(matrices)} matrices hold NaN or infinity: {listed([i.name for i in broken])}",
+            f"{len(broken)} of {len(floats)} tensors hold NaN or infinity: {listed([i.name for i in broken])}",
             *(tensor_evidence(model.side, info) for info in broken[:8]),
             severity=severity,
         )
