@@ -182,3 +182,20 @@ def test_a_place_without_permission_is_refused_before_any_work(
     (tmp_path / "shut").mkdir(mode=0o500)
     assert main(["convert", "no-such-head", "--to", "zlab", "-o", str(tmp_path / "shut" / "out")]) == 2
     assert "no write permission there" in capsys.readouterr().err
+
+
+def test_the_output_is_no_place_of_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, head = written("dflash", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    convert = ["convert", str(head), "--to", "zlab", "-o"]
+    for words, said in (
+        ([*convert, ""], "the folder holds files already"),
+        ([*convert, str(head / "inside")], "which is only read; name a folder outside of it"),
+        ([*convert, str(tmp_path / "out"), "--json", str(tmp_path / "out" / "r.json")], "name a file outside of it"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+        assert sorted(tmp_path.rglob("*")) == before

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_the_verbs_answer_is_the_exit_code(returned: object, code: int, monkeypa
     [
         (SpecError("D is 9; give less"), 2, "codraft: D is 9; give less\n"),
         (CapabilityError("pip install it"), 3, "codraft: pip install it\n"),
-        (KeyboardInterrupt(), 130, "codraft: interrupted; what was finished is kept\n"),
+        (KeyboardInterrupt(), 130, "codraft: interrupted; what was finished is kept, and nothing is half-written\n"),
         (SpecError("two\nlines\u2028or three"), 2, "codraft: two lines or three\n"),
     ],
 )
@@ -72,3 +73,24 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_traceback() -> None:
         [sys.executable, "-c", READER_GONE], stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_being_ended_is_as_being_interrupted(tmp_path: Path) -> None:
+    """Half-written folders go, as they do after Ctrl-C."""
+    script = f"""
+import os, signal, sys, time
+from pathlib import Path
+import codraft.cli.main as command
+from codraft.formats.outfolder import new_folder
+def run(argv):
+    with new_folder(Path({str(tmp_path / "out")!r})) as part:
+        (part / "file").write_text("half")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+command.run = run
+sys.exit(command.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr.startswith("codraft: interrupted; ")
+    assert list(tmp_path.iterdir()) == []

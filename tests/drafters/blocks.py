@@ -15,7 +15,8 @@ from codraft.drafters.block import BlockDrafter, BlockSight, Site
 from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.dspark import DSparkHead
 from codraft.drafters.pick import Picker
-from codraft.drafters.weights import MAPS, load_head, open_head, target_ids
+from codraft.drafters.weights import load_head, open_head, target_ids
+from codraft.formats.heads.gate import MAPS
 from codraft.formats.heads.head import Head, Kind
 from codraft.formats.heads.read import read_head
 from codraft.replay.streams import TokenStream

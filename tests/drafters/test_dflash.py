@@ -17,7 +17,9 @@ from codraft.decode.hf.model import HFModel
 from codraft.drafters import dflash, registry
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter, stream_blocks
+from codraft.drafters.layers.parts import ACTIVATIONS
 from codraft.drafters.pick import Picker
+from codraft.formats.heads.options import ACTS
 from codraft.replay.measure import replay
 
 from tests.drafters.blocks import TAPS, WIDE, V, drafter_of, module_of, overfit, published
@@ -290,3 +292,7 @@ def test_a_narrower_head_needs_ends_of_its_own(tmp_path: Path) -> None:
     whole = write_head(tmp_path / "whole", config, {"embed_tokens.weight": (48, 12), "lm_head.weight": (48, 12)})
     streams = streams_of(TARGET, [[3, 4, 5]], GREEDY, asked=6, tail=2)
     assert_replay_is_live(TARGET, dflash.build(DflashSpec(path=str(whole)), beside()), streams, GREEDY, [2])
+
+
+def test_every_activation_that_a_config_may_name_is_there() -> None:
+    assert set(ACTS) == set(ACTIVATIONS)

@@ -12,14 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codraft.core.acceptance import Acceptance
-from codraft.core.spec import ExternalSpec, Sampling
+from codraft.core.errors import SpecError
+from codraft.core.spec import ExternalSpec, Sampling, parse_drafters
 from codraft.decode.drafter import Request
 from codraft.decode.hf.load import load_model
 from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
+from codraft.drafters.beside import Beside
 from codraft.drafters.external import ExternalDrafter
+from codraft.drafters.registry import check
+from codraft.formats.heads.gate import Sizes
 from codraft.replay.measure import replay
 from codraft.replay.streams import TokenStream
+
+from tests.mechanisms import Mechanisms
 
 PAIR = Path(__file__).parents[1] / "golden" / "pair"
 V = 48
@@ -220,3 +226,20 @@ def test_hits_are_whole_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
     for size in (1, 4, 9, 10):
         monkeypatch.setattr("codraft.decode.forced.CHUNK", size)
         assert np.array_equal(drafter_of(TARGET).unroll(prompt, output, {}, 3).hit_AD, whole.hit_AD)
+
+
+def test_a_head_given_as_a_model_is_named_with_its_mechanism(mechanisms: Mechanisms) -> None:
+    """Before transformers tries to make a model of it."""
+    specs = {spec.mechanism: spec for spec in parse_drafters(mechanisms.drafters)}
+    for mechanism in ("eagle3", "dflash", "dspark"):
+        [path] = specs[mechanism].model_paths()
+        sizes = Sizes(vocab_size=V, hidden=16, num_layers=2)
+        beside = Beside(str(mechanisms.target), mechanisms.target, sizes, Sampling(), "float64", never)
+        with pytest.raises(SpecError, match=rf"is a head \({mechanism}, .*; give it as {mechanism}:") as raised:
+            check([ExternalSpec(path=path)], beside)
+        assert "\n" not in str(raised.value)
+
+
+def never() -> HFModel:
+    """Nothing asks for the target's weights."""
+    raise AssertionError

@@ -307,3 +307,14 @@ def test_a_pinned_hub_model_gives_its_revision_apart() -> None:
     assert after(sglang, "--speculative-draft-model-revision") == "v1.2"
     assert "revision abc123 of org/target is not pinned here" in said(texts["trtllm.sh"])
     assert "revision v1.2 of org/small is not pinned here" in said(texts["trtllm.sh"])
+
+
+def test_modules_in_a_layout_that_no_engine_reads_are_not_served() -> None:
+    drafter = DrafterInfo(name="mtp", mechanism="mtp", id="org/head", options={"layout": "speculators"})
+    texts = files(entry(1, "mtp", 3), drafters=[drafter])
+    assert_parses(texts)
+    for text in texts.values():
+        assert "org/head is in the layout of the speculators library, in which no engine reads MTP modules" in said(
+            text
+        )
+    assert words(texts["vllm.sh"]) == ["vllm", "serve", "org/target", "$@"]

@@ -77,11 +77,16 @@ def test_matrices_and_norms_of_a_file_are_named(tmp_path: Path) -> None:
             "proj.weight": np.zeros((1, 64), "<f4"),
             "small.weight": rng.normal(0, 1, (8, 64)).astype("<f4"),
             "norm.weight": np.ones(64, "<f4"),
+            "layers.0.bias": np.array([0, np.inf], "<f4"),
             "input_layernorm.weight": bf16(np.ones(64)),
         },
     )
 
-    assert (seen.fresh, seen.constant, seen.not_finite) == (["fresh.weight"], ["zeros.weight"], ["broken.weight"])
+    assert (seen.fresh, seen.constant, seen.not_finite) == (
+        ["fresh.weight"],
+        ["zeros.weight"],
+        ["broken.weight", "layers.0.bias"],
+    )
     assert seen.norms == 2
 
 
@@ -117,3 +122,11 @@ def test_the_expert_in_the_middle_stands_for_all(tmp_path: Path) -> None:
 
     assert found(tmp_path / "a", {"experts.weight": bf16(one)}).fresh == []
     assert found(tmp_path / "b", {"experts.weight": bf16(one[[1, 0, 1]])}).fresh == ["experts.weight"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 700, 4095])
+def test_a_norm_is_read_whole(tmp_path: Path, at: int) -> None:
+    """One NaN anywhere in it spoils every draft."""
+    norm = np.full(4096, 0.5, "<f4")
+    norm[at] = np.nan
+    assert found(tmp_path, {"norm.weight": norm}).not_finite == ["norm.weight"]

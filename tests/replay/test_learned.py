@@ -1,6 +1,7 @@
 """Every mechanism in one acceptance job: the files that users have, replay against live, what loading takes."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from codraft.core.errors import SpecError
 from codraft.core.spec import parse_drafters
 from codraft.replay import job as job_module
 from codraft.replay.job import AcceptJob, Mode, Workbench, measure
@@ -85,3 +87,41 @@ def test_loading_counts_the_target_and_every_drafter_once(
     record = measure(bench)
     assert bench.timings_s["load"] == 101.0 + 10.0 * len(mechanisms.drafters)
     assert record.timings_s["load"] == bench.timings_s["load"]
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "eagle3": {"rms_norm_eps": "x"},
+    "dflash": {"block_size": 10**9},
+    "dspark": {"markov_head_type": "magic"},
+}
+
+
+@pytest.mark.parametrize("mechanism", BROKEN)
+def test_a_broken_head_is_refused_before_anything_is_loaded_or_written(
+    mechanism: str, job: AcceptJob, mechanisms: Mechanisms, tmp_path: Path
+) -> None:
+    """Also where it is not the first."""
+    [whole] = [spec for spec in job.drafters if spec.name == mechanism]
+    [path] = whole.model_paths()
+    folder = tmp_path / "broken"
+    shutil.copytree(path, folder)
+    config = json.loads((folder / "config.json").read_text()) | BROKEN[mechanism]
+    (folder / "config.json").write_text(json.dumps(config))
+    broken = parse_drafters(["ngram", f"{mechanism}:{folder}"])
+    ui = ListUi()
+    with pytest.raises(SpecError, match=next(iter(BROKEN[mechanism]))):
+        measure(Workbench(replace(job, drafters=broken), ui))
+    assert ui.titles == []
+
+
+def test_drawn_drafts_of_greedy_streams_are_refused_before_any_drafter_is_loaded(
+    job: AcceptJob, tmp_path: Path
+) -> None:
+    save_streams(tmp_path / "s.jsonl", Workbench(job, ListUi()).streams, job.target)
+    [path] = next(spec for spec in job.drafters if spec.name == "eagle3").model_paths()
+    drafters = parse_drafters([f"eagle3:{path}", f"eagle3:{path},draft=sample,name=drawn"])
+    job = replace(job, prompts=[], streams=tmp_path / "s.jsonl", max_new_tokens=None, drafters=drafters)
+    ui = ListUi()
+    with pytest.raises(SpecError, match="drafter 'drawn': draft=sample needs --temperature above 0"):
+        measure(Workbench(job, ui))
+    assert ui.titles == []

@@ -155,9 +155,12 @@ def test_step_times_that_leave_out_a_drafter_are_refused_before_anything_is_meas
     bring: Bring, tmp_path: Path
 ) -> None:
     steps = "".join(line + "\n" for line in STEPS.splitlines() if "suffix" not in line)
-    words = r"steps\.csv has no drafting time of 'suffix' \(timed: ngram\); add it, or give"
-    with pytest.raises(SpecError, match=words):
+    words = r"steps\.csv has no drafting time of 'suffix' \(timed: ngram\); add it, or"
+    with pytest.raises(SpecError, match=f"{words} give"):
         Study(bring(timing=steps), tmp_path / "s", ListUi())
+    with pytest.raises(SpecError, match=rf"{words} take it out of .*al\.csv"):
+        Study(bring(AL, steps), tmp_path / "s", ListUi())
+    assert not (tmp_path / "s").exists()
     renamed = replace(bring(timing=steps), drafters=["ngram,n_min=1", "suffix,name=ngram-2"])
     with pytest.raises(SpecError, match="no drafting time of 'ngram-2'"):
         Study(renamed, tmp_path / "s", ListUi())

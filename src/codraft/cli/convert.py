@@ -75,9 +75,7 @@ def convert(
 
 
 def check_places(source: str, output: Path, json: str | None) -> None:
-    """Refuse an output folder that has no name or lies in the source's, and a record inside the output."""
-    if str(output) in ("", "."):
-        raise SpecError("--output names no folder; give one that does not exist yet, as -o head-converted")
+    """Refuse an output folder inside the source's, and a record inside the output."""
     goal = output.resolve()
     if Path(source).is_dir() and goal.is_relative_to(Path(source).resolve()):
         raise SpecError(f"--output {output} lies in {source}, which is only read; name a folder outside of it")

@@ -237,8 +237,8 @@ def load_streams(
     if not streams:
         raise SpecError(
             f"stream file {path} has no stream long enough to measure ({len(rows)} too short: an answer needs two "
-            f"tokens before its end, and one cut by the limit more than D + 1 = {tail + 1}); lower -D or give longer "
-            "answers"
+            f"tokens before its end, and one cut by the limit more than D + 1 = {tail + 1} tokens); lower -D or give "
+            "longer answers"
         )
     return StreamSet(
         name=str(path),

@@ -91,7 +91,12 @@ def test_the_normed_feedback_is_said_in_the_words_of_an_engine(engine: str, tmp_
         ("dflash", "speculators", "sglang", "SGLang does not read speculators files of dflash; write --to zlab"),
         ("dflash", "speculators", "trtllm", "TensorRT-LLM does not read speculators files"),
         ("dspark", "modelopt", "vllm", "vLLM does not read Model-Optimizer files of dspark; write --to deepspec"),
-        ("mtp_file", "speculators", "vllm", "vLLM does not read speculators files of mtp; write --to native"),
+        (
+            "mtp_file",
+            "speculators",
+            "vllm",
+            "vLLM does not read speculators files of mtp; and no target's own names fit",
+        ),
     ],
 )
 def test_a_layout_that_an_engine_does_not_read_is_refused(

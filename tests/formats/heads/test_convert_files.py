@@ -1,5 +1,7 @@
 """What conversions refuse of names and files, and MTP modules: out of a target, and between two sets of names."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -202,3 +204,27 @@ def test_a_module_in_eight_bits_is_taken_out_as_it_is(tmp_path: Path) -> None:
     found = made.stored(tmp_path / "out")
     assert set(found) == {*module, f"{name}_scale_inv"}
     assert found[name] == made.stored(source)[name]
+
+
+@pytest.mark.parametrize("name", ["mtp_glm4_moe", "mtp_qwen3_next"])
+def test_modules_of_another_shape_than_the_config_says_are_refused_though_the_layout_stays(
+    name: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(GOLDEN / name, source)
+    config = json.loads((source / "config.json").read_text())
+    for change, words in (
+        ({"head_dim": 64}, "and it should be"),
+        ({"num_nextn_predict_layers": 5}, "the config counts 5"),
+    ):
+        (source / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(SpecError, match=words):
+            modules(source, "native", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_modules_of_a_family_that_codraft_does_not_know_are_copied_and_that_is_said(tmp_path: Path) -> None:
+    base = mtp_namespace()
+    source = base.write(tmp_path / "target")
+    record = modules(source, "native", tmp_path / "out")
+    assert any("are copied unchecked" in note for note in record.notes)

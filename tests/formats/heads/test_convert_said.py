@@ -305,3 +305,15 @@ def test_lists_of_layer_ids_that_disagree_are_refused(tmp_path: Path, target: st
 def config_of(folder: Path) -> dict[str, Any]:
     """The config that was written."""
     return made.config_of(folder / "out")
+
+
+@pytest.mark.parametrize("to", ["safeailab", "speculators"])
+@pytest.mark.parametrize(("ids", "named"), [([1, 3, 300], True), ([-3, 3, 5], False), ([30, 31, 32], True)])
+def test_layers_that_the_target_does_not_have_are_refused(
+    ids: list[int], named: bool, to: str, tmp_path: Path, target: str
+) -> None:
+    """Also where the layout stays, and below the embedding whatever the target."""
+    base = with_keys("eagle3", eagle3_layers_to_capture=ids)
+    said = refused(base, to, tmp_path, target if named else None)
+    assert f"eagle3_layers_to_capture means the outputs of layers {ids}" in said
+    assert (f"they must be in -1..{L - 1}, of the {L} layers" if named else "they must be -1 or above") in said
