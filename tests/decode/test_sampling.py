@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codraft.core.errors import SpecError
 from codraft.core.spec import Sampling
 from codraft.decode.noise import Purpose
 from codraft.decode.sampling import choose, draw, probabilities
@@ -64,3 +65,18 @@ def test_draws_follow_the_distribution() -> None:
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
     p = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
     assert {draw(p, 1, 2, i, Purpose.TARGET) for i in range(200)} == {1}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nothing_is_drawn_from_what_is_no_number(value: float) -> None:
+    """By comparisons with NaN every draft would be accepted."""
+    logits = torch.zeros(2, 5)
+    logits[1, 3] = value
+    for sampling in (
+        Sampling(temperature=1.0),
+        Sampling(temperature=0.5, top_k=2),
+        Sampling(temperature=1.0, top_p=0.5),
+    ):
+        with pytest.raises(SpecError, match="logits that are NaN or all infinite"):
+            probabilities(logits, sampling)
+    assert probabilities(logits[:1], Sampling(temperature=1.0)).shape == (1, 5)

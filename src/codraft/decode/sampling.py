@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from codraft.core.errors import SpecError
 from codraft.core.spec import Sampling
 from codraft.decode.noise import Purpose, exponentials
 
@@ -10,12 +11,20 @@ NUCLEUS_GUESS = 1024
 
 
 def probabilities(logits_NV: Tensor, sampling: Sampling) -> Tensor:
-    """[N, V] float64 distribution after temperature, then top-k, then top-p. Needs temperature > 0."""
+    """[N, V] float64 distribution after temperature, then top-k, then top-p. Needs temperature > 0.
+
+    SpecError for logits that are no numbers: no law holds for tokens that are drawn from NaN.
+    """
     scaled_NV = logits_NV.double() / sampling.temperature
     if 0 < sampling.top_k < scaled_NV.shape[-1]:
         kept_NK = scaled_NV.topk(sampling.top_k, dim=-1).values
         scaled_NV = scaled_NV.masked_fill(scaled_NV < kept_NK[:, -1:], -torch.inf)
     p_NV = scaled_NV.softmax(-1)
+    if bool(p_NV.isnan().any()):
+        raise SpecError(
+            "a model gave logits that are NaN or all infinite, and nothing can be drawn from them; try --dtype "
+            "float32, and look at the weights with codraft inspect"
+        )
     if sampling.top_p < 1:
         p_NV = nucleus(p_NV, sampling.top_p)
     return p_NV
