@@ -41,10 +41,12 @@ def desk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     asked = [item.callspec.params["case"] for item in request.session.items if hasattr(item, "callspec")]
     cases = list(dict.fromkeys(case for case in asked if isinstance(case, Case)))
     desk = Desk(tmp_path_factory.mktemp("engines"))
-    desk.start([case for case in cases if case.pair.weights != "overfitted"], "untaught")
-    desk.start([case for case in cases if case.pair.weights == "overfitted"], "taught")
-    yield desk
-    desk.close()
+    try:
+        desk.start([case for case in cases if case.pair.weights != "overfitted"], "untaught")
+        desk.start([case for case in cases if case.pair.weights == "overfitted"], "taught")
+        yield desk
+    finally:
+        desk.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

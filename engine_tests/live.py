@@ -12,7 +12,7 @@ from torch import Tensor
 from codraft.core.spec import DrafterSpec, Sampling
 from codraft.decode.drafter import Drafter, Features, Proposal, Request
 from codraft.decode.forced import forced_pass
-from codraft.decode.hf.load import load_card, load_model
+from codraft.decode.hf.load import load_model, sizes_of
 from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
 from codraft.drafters.beside import Beside
@@ -147,4 +147,6 @@ def load(folder: Path, dtype: str, threads: int | None = None) -> HFModel:
 
 def drafter_beside(target: HFModel, folder: Path, spec: DrafterSpec) -> Drafter:
     """The drafter that codraft builds for this spec."""
-    return build(spec, Beside.of(load_card(str(folder)), GREEDY, target.dtype, lambda: target))
+    # Not by its card: small random targets have no tokenizer.
+    sizes = sizes_of(target.model.config.get_text_config(decoder=True))
+    return build(spec, Beside(str(folder), folder, sizes, GREEDY, target.dtype, lambda: target))

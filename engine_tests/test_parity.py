@@ -65,8 +65,8 @@ def test_overfitted_heads_are_accepted_often_enough_to_exercise_commit_and_rollb
 
 @pytest.mark.parametrize("case", ROUNDED, ids=named)
 def test_acceptance_in_bfloat16_is_reported(desk: Desk, case: Case) -> None:
-    """Both sides round at other places: at a near-tie texts part, and a head that knows its streams by heart is lost from
-    there on. The table says how many steps agree before, and AL of each side's own text."""
+    """Both sides round at other places: at a near-tie texts part, and a head that knows its streams by heart is lost
+    from there on. The table says how many steps agree before, and AL of each side's own text."""
     ours, theirs = desk.ours(case), desk.their_ways(case)
     result = compare(ours.ways, theirs, ours.margins)
     AL = (pooled_AL(ours.ways), pooled_AL(theirs))
