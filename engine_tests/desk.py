@@ -29,10 +29,9 @@ from engine_tests.pairs import Case, Made, Pair
 
 HERE = Path(__file__).resolve().parent
 ENGINE_PYTHON = HERE.parent / ".venv-vllm" / "bin" / "python"
-# Of the built-in set: chat, code, maths, text that is copied.
-PROMPTS = ("chat-3", "chat-4", "code-1", "maths-3", "structured-1", "code_edit-2")
-# Of these the first, for heads.
-FEW = 4
+# Of the built-in set, for drafters that look up copies or draft on their own; and for heads, which learn them by heart.
+PROMPTS = ("chat-3", "code-1", "structured-1", "code_edit-2")
+LEARNT = ("chat-3", "chat-4", "code-1", "maths-3")
 # For an engine's start and run on a busy machine.
 SECONDS_OF_A_JOB = 240
 
@@ -55,16 +54,17 @@ class Desk:
         return embedded_folder("demo")
 
     @cached_property
-    def text_prompts(self) -> list[list[int]]:
+    def texts(self) -> dict[str, list[int]]:
         """First turns of some built-in conversations, as the target's chat template writes them."""
         codec = TextCodec(load_card("demo").tokenizer)
         rows = {row.id: row for row in load_prompts(["demo"]).conversations}
-        return [codec.prompt_ids(rows[name].opening, name) for name in PROMPTS]
+        return {name: codec.prompt_ids(rows[name].opening, name) for name in {*PROMPTS, *LEARNT}}
 
-    def prompts(self, pair: Pair, dtype: str = "float32") -> list[list[int]]:
+    def prompts(self, pair: Pair) -> list[list[int]]:
         """What a pair is asked."""
-        asked = self.text_prompts if pair.prompts == "text" else mtp_targets.prompts()
-        return asked if pair.weights == "none" and dtype == "float32" else asked[:FEW]
+        if pair.prompts == "ids":
+            return mtp_targets.prompts()
+        return [self.texts[name] for name in (PROMPTS if pair.weights == "none" else LEARNT)]
 
     def folder(self, pair: Pair) -> Path:
         """Of a pair's drafter or target."""
@@ -139,7 +139,7 @@ class Desk:
             "target": str(made.target),
             "dtype": case.dtype,
             "speculative_config": {**made.engine, "num_speculative_tokens": case.D},
-            "prompts": self.prompts(case.pair, case.dtype),
+            "prompts": self.prompts(case.pair),
             "max_tokens": case.limit,
             "eos_ids": sorted(self.model(made.target, "float32").eos_ids),
             "mend": list(made.mend),
@@ -179,7 +179,7 @@ class Desk:
         made, pair = self.made(case.pair), case.pair
         target = self.model(made.target, case.dtype)
         drafter = drafter_beside(target, made.target, made.spec)
-        return Decoded(target, drafter, self.prompts(pair, case.dtype), case.limit, case.D)
+        return Decoded(target, drafter, self.prompts(pair), case.limit, case.D)
 
     def close(self) -> None:
         """End what is still running."""

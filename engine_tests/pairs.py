@@ -15,7 +15,7 @@ from engine_tests import heads, mtp_targets
 if TYPE_CHECKING:
     from engine_tests.desk import Desk
 
-LIMIT_ROUNDED = 24
+LIMIT_ROUNDED = 16
 Weights = Literal["none", "random", "overfitted"]
 # Depths that heads are trained for: a serial head goes on beyond, a block of another size is another draft.
 TAUGHT = {"eagle3": (3,), "mtp": (3,), "dflash": (3, 6)}
@@ -127,7 +127,7 @@ def both(mechanism: str, layout: str, make: Callable[["Desk", Pair], Made], **ke
     return replace(over, weights="random", limit=16), over
 
 
-EXTERNAL = Pair("external", "", "none", external)
+EXTERNAL = Pair("external", "", "none", external, limit=32)
 SAFEAILAB = both("eagle3", "safeailab", head)
 SPECULATORS_LLAMA = both("eagle3", "speculators-llama", head)
 SPECULATORS_QWEN3 = both("eagle3", "speculators-qwen3", head)
