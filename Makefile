@@ -13,7 +13,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/codraft tune demo -o study-demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 # Drafts beside those of a real vLLM on the CPU, in an environment of its own; the two meet in files only.
 test-engines: $(VENV)/.dev $(VLLM)/.ready

@@ -152,5 +152,5 @@ CASES = [
     Case(SPECULATORS_DFLASH[1], 3),
     *(Case(pair[1], D) for pair in MTP.values() for D in (3, 6)),
     Case(MTP["glm4-moe"][1], 1),
-    *(Case(pair, 3, "bfloat16") for pair in (EXTERNAL, SAFEAILAB[1], ZLAB[1])),
+    *(Case(pair, 3, "bfloat16") for pair in (EXTERNAL, SAFEAILAB[1], ZLAB[1], MTP["glm4-moe"][1], MTP["mimo"][1])),
 ]

@@ -13,6 +13,9 @@ from engine_tests.pairs import CASES, Case
 
 EXACT = [case for case in CASES if case.dtype == "float32"]
 ROUNDED = [case for case in CASES if case.dtype != "float32"]
+# Of the steps that agree before rounding parts the texts, and of AL on texts that parted, which a head that learned
+# other ones by heart drafts worse; a wrong layer or norm leaves no step and no acceptance.
+ALIKE, APART = 0.25, 0.4
 # Ties end the comparison of a request; more of them than this and little would have been compared.
 COMPARED = 0.9
 
@@ -74,5 +77,5 @@ def test_acceptance_in_bfloat16_is_reported(desk: Desk, case: Case) -> None:
     parted = len(result.differences) + len(result.excused)
     counts = (len(ours.ways), steps, drafted, accepted)
     ROWS.append(Row(case, counts, AL, parted, 0, f"{result.compared}/{result.total}"))
-    assert all(1 <= value <= 1 + case.D for value in AL)
-    assert result.compared, "not one step is the same"
+    assert result.compared >= ALIKE * result.total, "more than rounding differs"
+    assert abs(AL[0] / AL[1] - 1) < APART, "both texts are the target's, and drafts should fare alike"

@@ -1,6 +1,7 @@
 """Imports go one way: docs/architecture.md has the table, and the code must obey it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,3 +177,16 @@ def test_a_question_for_a_mechanism_is_seen(code: str) -> None:
 @pytest.mark.parametrize("code", ["ok = info.mechanism in MECHANISMS", "info = DrafterInfo(mechanism=spec.mechanism)"])
 def test_naming_a_mechanism_is_no_question(code: str) -> None:
     assert not list(asks_for_a_mechanism(ast.parse(code)))
+
+
+def test_every_citation_in_the_code_is_in_the_references() -> None:
+    """A key is a name and a year. One that nobody explains is no source."""
+    table = (ROOT / "docs" / "references.md").read_text()
+    known = set(re.findall(r"^\| \[([^\]]+)\]", table, re.MULTILINE))
+    cited = {
+        key: file.name
+        for file in (ROOT / "src").rglob("*.py")
+        for key in re.findall(r"(?<![\w\]])\[([A-Z][A-Za-z-]+\d\d)\]", file.read_text())
+    }
+    assert set(cited) <= known, {key: file for key, file in cited.items() if key not in known}
+    assert len(cited) > 5

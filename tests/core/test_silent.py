@@ -16,7 +16,7 @@ def result(steps: int, accepted: int, D: int = 2) -> AcceptanceResult:
     return AcceptanceResult(drafter=drafter, basis="steps", curve=[point])
 
 
-@pytest.mark.parametrize(("steps", "accepted", "told"), [(60, 0, 1), (200, 3, 1), (200, 4, 0), (24, 0, 0), (60, 30, 0)])
+@pytest.mark.parametrize(("steps", "accepted", "told"), [(60, 0, 1), (200, 3, 1), (200, 4, 0), (49, 0, 0), (60, 30, 0)])
 def test_a_first_draft_that_is_never_accepted_is_told(steps: int, accepted: int, told: int) -> None:
     found = silent_failures([result(steps, accepted)], "path/target")
     assert len(found) == told

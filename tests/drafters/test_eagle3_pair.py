@@ -115,7 +115,7 @@ def test_drawn_drafts_are_replayed_as_live_decoding_accepts_them(reduced: Path) 
     )
     ratio = accepted.sum() / steps.sum()
     error = float((accepted - ratio * steps).std() / steps.mean() / count**0.5)
-    assert abs(float(ratio) - replayed) < 3 * error + 0.02
+    assert abs(float(ratio) - replayed) < 3 * error
 
 
 def test_an_overfitted_head_accepts_everything(tmp_path: Path) -> None:
@@ -153,6 +153,7 @@ def config_with(**changes: Any) -> dict[str, Any]:
 def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path) -> None:
     tensors = tensors_of(CONFIG)
     short = {name: t for name, t in tensors.items() if name != "midlayer.hidden_norm.weight"}
+    norm, two = torch.ones(8, dtype=torch.float64), {**tensors, "fc.weight": tensors["fc.weight"][:, : 2 * HIDDEN]}
     cut = {**tensors, "fc.weight": tensors["fc.weight"][:, :-1]}
     cases: list[tuple[dict[str, Any], dict[str, Tensor], list[str]]] = [
         (CONFIG, short, ["layers.0.hidden_norm.weight", "missing"]),
@@ -168,6 +169,24 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path) -> None:
             {**tensors, "fc.weight": torch.zeros((HIDDEN, 6 * HIDDEN), dtype=torch.float64)},
             [f"width {2 * HIDDEN}", f"hidden size is {HIDDEN}"],
         ),
+        # One key counts inputs of layers, the other outputs.
+        (
+            config_with(eagle_aux_hidden_state_layer_ids=[1, 3, 4], eagle3_layers_to_capture=[1, 3, 4]),
+            tensors,
+            ["means the outputs of layers [0, 2, 3]", "[1, 3, 4]"],
+        ),
+        (CONFIG, two, ["fc takes 2 features", "no layer ids"]),
+        # What the config has switched off would be left out of the graph.
+        (CONFIG, {**tensors, "midlayer.self_attn.q_norm.weight": norm}, ["q_norm.weight is there", "switched off"]),
+        (CONFIG, {**tensors, "midlayer.mlp.up_proj.bias": torch.zeros(48)}, ["up_proj.bias is there", "mlp_bias"]),
+        (config_with(model_type="qwen2"), tensors, ["biases on queries, keys and values", "missing"]),
+        (
+            config_with(eagle_config={"use_input_layernorm_in_first_layer": False}),
+            tensors,
+            ["input_layernorm.weight is there", "use_input_layernorm_in_first_layer switched off"],
+        ),
+        # Two names of one tensor.
+        (CONFIG, {**tensors, "layers.0.hidden_norm.weight": torch.ones(HIDDEN)}, ["which are one tensor of the head"]),
         (config_with(draft_vocab_size=9), {**tensors, "lm_head.weight": torch.zeros((9, HIDDEN))}, ["d2t"]),
     ]
     for number, (config, stored, words) in enumerate(cases):

@@ -198,3 +198,17 @@ def test_a_target_without_modules_says_how_to_name_some(tmp_path: Path) -> None:
     folder = write(tmp_path / "bare", one.config, {"model.safetensors": trunk})
     with pytest.raises(SpecError, match=r"target .*bare holds no MTP module; name a folder that does, as mtp:PATH"):
         build(MtpSpec(), beside(folder))
+
+
+def test_modules_that_nobody_trained_are_noted(tmp_path: Path) -> None:
+    one = made("glm")
+    sound = beside(target_files(one, tmp_path / "sound"))
+    build(MtpSpec(), sound)
+    assert sound.notes == []
+    name = next(name for name in one.tensors if name.endswith("eh_proj.weight"))
+    one.tensors[name] = torch.zeros_like(one.tensors[name])
+    empty = beside(target_files(one, tmp_path / "empty"))
+    build(MtpSpec(), empty)
+    assert [f"looks untrained: matrices that hold one value everywhere: {name}" in note for note in empty.notes] == [
+        True
+    ]

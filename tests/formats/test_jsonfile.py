@@ -33,7 +33,7 @@ def test_infinity_and_nan_are_numbers_as_in_real_configs(tmp_path: Path) -> None
         ('{"a": {"b": 1, "c": 2, "b": 3}}', "m/config.json names 'b' twice in one object; remove one"),
         ('{"k\\ny": 1, "k\\ny": 2}', "m/config.json names 'k\\ny' twice in one object; remove one"),
         ("[1]", "m/config.json holds a JSON list, not an object"),
-        ("null", "m/config.json holds a JSON NoneType, not an object"),
+        ("null", "m/config.json holds a JSON null, not an object"),
         ('{"a": 1,}', "line 1, column 9"),
         ("", "m/config.json is not JSON that can be read (Expecting value, line 1, column 1)"),
         ("\ufeff{}", "Unexpected UTF-8 BOM"),

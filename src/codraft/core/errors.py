@@ -6,7 +6,8 @@ class SpecError(ValueError):
 
 
 class NotRunError(SpecError):
-    """A head that may be as it should be, of a graph or in a format that codraft does not run."""
+    """A head that may be as it should be, of a graph or in a format that codraft does not run. To a user it is a
+    SpecError; `inspect` has to tell it from a broken file."""
 
 
 class CapabilityError(RuntimeError):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from codraft.core.schema import AcceptanceResult
 
 # A drafter that fits has its first draft accepted in half of the steps or more, and those that look up copies in some;
-# with fewer drafts than these, none accepted may be chance.
+# with fewer steps that draft than these, none accepted may be chance.
 LEAST, FEWEST = 0.02, 50
 
 
@@ -15,7 +15,7 @@ def silent_failures(results: Sequence[AcceptanceResult], target: str) -> list[st
     for result in results:
         point = min((p for p in result.curve if p.D > 0), key=lambda p: p.D, default=None)
         first = None if point is None or not point.conditional else point.conditional[0]
-        if point is None or first is None or first >= LEAST or point.drafted < FEWEST:
+        if point is None or first is None or first >= LEAST or point.drafted_steps < FEWEST:
             continue
         drafter = result.drafter
         where = "" if drafter.id is None else f" {drafter.id}"

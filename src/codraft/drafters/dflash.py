@@ -23,8 +23,7 @@ from codraft.drafters.layers.decoder import DecoderLayer
 from codraft.drafters.layers.parts import RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.weights import HeadFile, LoadedHead, fill, load_head, open_fitting, target_ids, weight_bytes
-from codraft.formats.heads.gate import MASK_NAMES
-from codraft.formats.heads.head import Head
+from codraft.formats.heads.head import MASK_NAMES, Head
 from codraft.formats.heads.options import block_options, interleaved, layer_options
 from codraft.formats.heads.rope import read_head_rope
 
@@ -151,7 +150,8 @@ def build(spec: DflashSpec, beside: Beside) -> BlockDrafter:
     """The drafter of a checkpoint, beside its target."""
     loaded = prepared(load_head(check(spec, beside)))
     target = beside.load()
-    module = DFlashHead(loaded.head, target, loaded.tensors)
+    with torch.device("meta"):
+        module = DFlashHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
     module.rotary.to(target.device)
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))

@@ -5,7 +5,7 @@ The backbone runs once for a block. Then a serial head adds to each slot's logit
 own position, so a block of B slots gives B drafts.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import torch
@@ -83,7 +83,9 @@ def check(spec: DsparkSpec, beside: Beside) -> HeadFile:
         raise SpecError(
             f"drafter '{spec.name}': {option}= needs a confidence head, and {spec.path} has none; leave the option out"
         )
-    cut_of(spec)
+    timed = timing_of(spec)
+    if timed is not None:
+        CostTable.from_record(timed.points, spec.name)
     return opened
 
 
@@ -91,30 +93,38 @@ def build(spec: DsparkSpec, beside: Beside) -> BlockDrafter:
     """The drafter of a checkpoint, beside its target."""
     loaded = prepared(load_head(check(spec, beside)))
     target = beside.load()
-    module = DSparkHead(loaded.head, target, loaded.tensors)
+    with torch.device("meta"):
+        module = DSparkHead(loaded.head, target, loaded.tensors)
     fill(module, loaded, beside)
     module.rotary.to(target.device)
-    options, cut = options_of(spec), cut_of(spec)
-    if spec.timing is not None:
-        record = read_record(Path(spec.timing), TimingRecord)
-        options["timed"] = timed(record)
-        if record.target != beside.target:
-            beside.notes.append(
-                f"drafter '{spec.name}': {spec.timing} was timed with {record.target}, and the target is "
-                f"{beside.target}; profile it here, since these costs decide how much is verified"
-            )
+    options, timing = options_of(spec), timing_of(spec)
+    cut: Cut | None = None if spec.confidence is None else Threshold(spec.confidence)
+    if timing is not None:
+        cut = Schedule(CostTable.from_record(timing.points, spec.name))
+        options["timed"] = timed(timing)
+        beside.notes.extend(f"drafter '{spec.name}': {doubt}" for doubt in doubts(spec, timing, beside.target))
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options)
     return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block, cut=cut)
 
 
-def cut_of(spec: DsparkSpec) -> Cut | None:
-    """What ends a draft early, if anything was asked for; a timing record is read here."""
-    if spec.confidence is not None:
-        return Threshold(spec.confidence)
-    if spec.timing is None:
-        return None
-    record = read_record(Path(spec.timing), TimingRecord)
-    return Schedule(CostTable.from_record(record.points, spec.name))
+def timing_of(spec: DsparkSpec) -> TimingRecord | None:
+    """The step times that a schedule goes by, None where none was asked for."""
+    return None if spec.timing is None else read_record(Path(spec.timing), TimingRecord)
+
+
+def doubts(spec: DsparkSpec, record: TimingRecord, target: str) -> Iterator[str]:
+    """What makes a schedule by this record another one than it seems."""
+    if record.target != target:
+        yield (
+            f"{spec.timing} was timed with {record.target}, and the target is {target}; profile it here, since these "
+            "costs decide how much is verified"
+        )
+    named = sorted({name for point in record.points for name in point.t_draft_s})
+    if spec.name not in named:
+        yield (
+            f"{spec.timing} has no drafting time of {spec.name} (timed: {', '.join(named) or 'none'}), and drafting "
+            "counts as free; profile this drafter, or give it the name= that it has there"
+        )
 
 
 def timed(record: TimingRecord) -> str:

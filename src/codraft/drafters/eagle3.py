@@ -158,7 +158,8 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
     loaded = load_head(check(spec, beside))
     target = beside.load()
     taps = loaded.head.taps[0].outputs if loaded.head.taps else usual_taps(target.num_layers)
-    module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
+    with torch.device("meta"):
+        module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
     module.rotary.to(target.device)
     ids = target_ids(loaded, beside.vocab_size)

@@ -84,7 +84,7 @@ class ConfidenceHead(nn.Module):
 def markov_head(
     kind: str, vocab_size: int, draft_vocab_size: int, rank: int, hidden: int, *, bias: bool
 ) -> VanillaMarkov:
-    """The head that a config names, one of formats/heads/gate.py's MARKOVS."""
+    """The head that a config names, one of formats/heads/head.py's MARKOV_KINDS."""
     makers: Mapping[str, Callable[[], VanillaMarkov]] = {
         "vanilla": lambda: VanillaMarkov(vocab_size, draft_vocab_size, rank),
         "gated": lambda: GatedMarkov(vocab_size, draft_vocab_size, rank, hidden, bias=bias),

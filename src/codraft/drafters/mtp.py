@@ -25,18 +25,17 @@ from codraft.drafters.layers.latent import LatentAttention
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
-from codraft.drafters.weights import read_tensors, refuse_not_finite, weight_bytes
+from codraft.drafters.weights import read_tensors, refuse_not_finite, untrained, weight_bytes
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.heads.gate import refuse_modules
-from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, MtpLayout, read_layout
+from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, EXPERTS, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
 from codraft.formats.heads.rope import read_rope
 
 # Kept in float32 at least, as engines keep it: it decides between experts that score nearly the same.
 PRECISE = "e_score_correction_bias"
 JOINT = ("embed_norm", "hidden_norm", "proj", "final_norm")
-# What stands before the number of an expert, and which of its matrices `Experts` has in one.
-EXPERTS = "mlp.experts."
+# Which matrices of an expert `Experts` has in one.
 STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
@@ -316,6 +315,8 @@ def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
     stored = read_tensors(opened.folder, opened.checkpoint, with_scales(layout, opened.checkpoint.tensors))
     head = make_head(layout, stored, tap, target, getattr(torch, target.dtype), target.device)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size)
+    own = {name: opened.checkpoint.tensors[name] for name in layout.trained()}
+    beside.notes.extend(untrained(f"MTP modules of {opened.checkpoint.label}", opened.checkpoint.source, own))
     options = options_of(spec)
     if opened.checkpoint.config.get("speculators_model_type") is not None:
         # Engines read other layouts only, and launch files have to say so.

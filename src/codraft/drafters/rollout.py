@@ -6,7 +6,7 @@ true features up to t, and the keys that its own steps made after that. That is 
 [EAGLE-3]: causal over true features, diagonal over the roll-out.
 
 A head of several modules takes them in turn, module k mod n at step k. While each is met for the first time it runs
-over all rows, attending causally over its own keys, so a row's inputs up to there are true ones [DeepSeek-V3]; when
+over all rows, attending causally over its own keys, so a row's inputs up to there are true ones [DeepSeekV3]; when
 they come round again the rows go on alone.
 """
 

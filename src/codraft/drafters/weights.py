@@ -17,10 +17,11 @@ from codraft.formats.heads.detect import detect
 from codraft.formats.heads.gate import MAPS, refuse_head, refuse_misfit
 from codraft.formats.heads.head import EMBED, HEAD, Head, Kind
 from codraft.formats.heads.layout import canonical, canonical_names
-from codraft.formats.heads.opened import refuse_lost
+from codraft.formats.heads.opened import by_canonical_name, refuse_lost
 from codraft.formats.heads.plan import said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import TensorInfo
+from codraft.formats.source import Source
 from codraft.formats.untrained import look
 
 if TYPE_CHECKING:
@@ -48,13 +49,13 @@ class HeadFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedHead:
-    """A head and its tensors by canonical name, as stored; `id` is what the user called it. `untrained`: what of it
-    looks as if nobody had trained it, in words."""
+    """A head and its tensors by canonical name, as stored; `id` is what the user called it. `notes`: what a user should
+    know of it, in words."""
 
     id: str
     head: Head
     tensors: Mapping[str, Tensor]
-    untrained: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def own(self, name: str) -> bool:
         """Whether the file has this tensor."""
@@ -75,6 +76,8 @@ def open_head(path: str, mechanism: str) -> HeadFile:
     if kind is None or kind.mechanism != mechanism:
         raise SpecError(wrong_kind(path, kind, mechanism))
     head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
+    if pickled is None:
+        by_canonical_name(checkpoint, kind)
     headers = canonical_names(kind, names)
     refuse_head(head, headers, f"drafter {path}")
     return HeadFile(id=path, folder=folder, checkpoint=checkpoint, head=head, headers=headers, pickled=pickled)
@@ -94,14 +97,17 @@ def load_head(opened: HeadFile) -> LoadedHead:
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         tensors.setdefault(canonical(kind, name), tensor)
-    untrained = () if opened.pickled is not None else untrained_parts(kind, opened.checkpoint)
-    return LoadedHead(id=opened.id, head=opened.head, tensors=tensors, untrained=untrained)
+    notes: Sequence[str] = ()
+    if opened.pickled is None:
+        # The two ends are the target's.
+        own = {name: info for name, info in opened.headers.items() if name not in (EMBED, HEAD)}
+        notes = untrained(f"drafter {opened.id}", opened.checkpoint.source, own)
+    return LoadedHead(id=opened.id, head=opened.head, tensors=tensors, notes=notes)
 
 
-def untrained_parts(kind: Kind, checkpoint: Checkpoint) -> list[str]:
-    """What looks untrained by a few rows of each matrix; the two ends are the target's."""
-    own = {name: info for name, info in checkpoint.tensors.items() if canonical(kind, name) not in (EMBED, HEAD)}
-    return said_of(look(checkpoint.source, own))
+def untrained(what: str, source: Source, own: Mapping[str, TensorInfo]) -> list[str]:
+    """What of a drafter's own tensors looks untrained by a few rows of each, in words for the user."""
+    return [f"{what}: looks untrained: {said}" for said in said_of(look(source, own))]
 
 
 def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
@@ -164,17 +170,18 @@ def refuse_not_finite(where: str, tensors: Mapping[str, Tensor]) -> None:
 
 
 def fill(module: nn.Module, loaded: LoadedHead, like: "Beside") -> None:
-    """Load a head's tensors into its module, which has a parameter for each; then as the target's dtype and device."""
+    """Give a module its tensors, one for each parameter, in the target's dtype and on its device. The module may be
+    made on torch's `meta` device, where parameters are shapes alone."""
     target = like.load()
-    values = {name: tensor for name, tensor in loaded.tensors.items() if name not in MAPS}
+    dtype = getattr(torch, target.dtype)
+    values = {name: tensor.to(dtype) for name, tensor in loaded.tensors.items() if name not in MAPS}
     refuse_not_finite(f"drafter {loaded.id}", values)
-    module.to(getattr(torch, target.dtype))
     try:
-        module.load_state_dict(values, strict=True)
+        module.load_state_dict(values, strict=True, assign=True)
     except RuntimeError as error:
         raise SpecError(f"drafter {loaded.id}: {' '.join(str(error).split())}") from error
     module.to(target.device).eval().requires_grad_(False)
-    like.notes.extend(f"drafter {loaded.id} looks untrained: {said}" for said in loaded.untrained)
+    like.notes.extend(loaded.notes)
 
 
 def target_ids(loaded: LoadedHead, vocab_size: int) -> Tensor | None:

@@ -49,7 +49,13 @@ RULES: Rules = {
         by_load="cutoff",
         model="needed",
         explained=("draft", "block"),
-        notes=(SAMPLED,),
+        notes=(
+            SAMPLED,
+            Note(
+                text="TensorRT-LLM's block follows max_draft_len; measured was the block of the checkpoint, cut to D",
+                when={"block": "truncate"},
+            ),
+        ),
     ),
     "dspark": "TensorRT-LLM's branches disagree on the keys of DSpark, so nothing is written for it",
 }

@@ -72,10 +72,14 @@ RULES: Rules = {
     "eagle3": Rule(spelling="eagle3", source=SEEN, by_load="ranges", model="needed", options=DRAFT),
     "mtp": Rule(
         spelling="mtp",
-        source=STATED,
+        source=SEEN,
         model="optional",
         options=DRAFT,
         notes=(
+            Note(
+                text="vLLM 0.32 drafts every token with the first MTP module (its V2 runner, but for Qwen3.5, takes "
+                "them in turn): of a checkpoint with several, AL there is another than measured"
+            ),
             Note(text="D above the checkpoint's number of MTP modules must be a multiple of it"),
             Note(text="a change of D by load is not tested by vLLM with mtp, so D is fixed here"),
         ),
@@ -100,7 +104,13 @@ RULES: Rules = {
         model="optional",
         options=DRAFT,
         explained=("block", "timed"),
-        notes=(Note(text="D should be the checkpoint's block size; other lengths are disputed in vLLM's issues"),),
+        notes=(
+            Note(
+                text="vLLM's block is D slots; measured was the block of the checkpoint, cut to D",
+                when={"block": "truncate"},
+            ),
+            Note(text="D should be the checkpoint's block size; other lengths are disputed in vLLM's issues"),
+        ),
     ),
 }
 

@@ -25,7 +25,8 @@ class Join:
     final: tuple[str, ...]
 
 
-# DeepSeek, GLM, Nemotron-H; Qwen3-Next and 3.5, EXAONE; MiMo and the speculators library; ERNIE (drafters.md 4).
+# DeepSeek, GLM, Nemotron-H; Qwen3-Next and 3.5, EXAONE; MiMo and the speculators library; ERNIE. Source: vLLM 0.32's
+# loaders.
 JOINS = {
     "eh_proj": Join(("enorm", "hnorm"), ("shared_head.norm", "final_layernorm", "norm")),
     "fc": Join(("pre_fc_norm_embedding", "pre_fc_norm_hidden"), ("norm",)),

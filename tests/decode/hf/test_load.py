@@ -10,7 +10,7 @@ import transformers
 from codraft.core.errors import SpecError
 from codraft.core.spec import Sampling, parse_drafter
 from codraft.decode.drafter import Request
-from codraft.decode.hf.load import load_card, load_model
+from codraft.decode.hf.load import load_model, read_config, sizes_of
 from codraft.decode.hf.model import HFModel
 from codraft.drafters.beside import Beside
 from codraft.drafters.external import ExternalDrafter
@@ -84,9 +84,9 @@ def drafts_of(drafter: Any) -> list[list[int]]:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_first_layers_alone_draft_as_a_model_cut_by_hand(folder: Path, layers: int) -> None:
     spec = parse_drafter(f"external:{folder},layers={layers}")
-    drafter = build(
-        spec, Beside.of(load_card(str(folder)), Sampling(), "float64", lambda: load_model(str(folder), "float64"))
-    )
+    sizes = sizes_of(read_config(folder, str(folder)))
+    beside = Beside(str(folder), folder, sizes, Sampling(), "float64", lambda: load_model(str(folder), "float64"))
+    drafter = build(spec, beside)
     assert isinstance(drafter, ExternalDrafter)
     model = drafter.model
     assert isinstance(model, HFModel)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.formats.heads.test_convert_said import (
@@ -16,7 +17,7 @@ from tests.formats.heads.test_convert_said import (
     with_keys,
 )
 from tests.formats.heads.test_read import side
-from tests.models.inspect.pairs import RANK
+from tests.models.inspect.pairs import RANK, V
 
 __all__ = ["target"]
 
@@ -149,3 +150,20 @@ def test_modules_named_in_a_quantization_config_get_their_new_names(tmp_path: Pa
     }
     beside = json.loads((tmp_path / "out" / "hf_quant_config.json").read_text())
     assert beside == {"quantization": {"exclude_modules": ["layers.0.mlp.up_proj"]}}
+
+
+def test_a_switch_of_the_graph_is_never_dropped_for_an_engine(tmp_path: Path) -> None:
+    """Only SafeAILab's layout means another thing by norm_output than vLLM takes it for."""
+    base = with_keys("eagle3_modelopt", norm_output=True)
+    run(base, "modelopt", tmp_path, engine="vllm")
+    assert config_of(tmp_path)["norm_output"] is True
+
+
+def test_a_map_that_reorders_a_whole_vocabulary_is_not_dropped_for_vllm(tmp_path: Path) -> None:
+    base = side("eagle3_whole")
+    turned = np.roll(np.arange(V), 1) - np.arange(V)
+    base.tensors["d2t"] = turned.astype("<i8")
+    assert "in another order, for which vLLM has no place" in refused(base, "safeailab", tmp_path, engine="vllm")
+    base.tensors["d2t"] = np.zeros(V, "<i8")
+    record = run(base, "safeailab", tmp_path / "same", engine="vllm")
+    assert record.dropped == ["d2t"]

@@ -57,6 +57,7 @@ CASES = [
         name="an MTP module under the method EAGLE of an engine that means EAGLE-1",
         base="mtp_file", changes=(asks(method="eagle", engine="vllm"),),
         code="method.mismatch", severity="error", words="the checkpoint is mtp", key="--method",
+        beside=("engine.mechanism",),
     ),
     Case(
         name="a head as an external drafter",
@@ -240,6 +241,8 @@ NEAR_MISSES = [
     NearMiss(
         name="SGLang serves MTP under EAGLE",
         base="mtp_file", changes=(asks(method="eagle", engine="sglang"),), code="method.mismatch",
+        # Not this layout of them.
+        beside=("engine.mechanism",),
     ),
     NearMiss(
         name="vLLM and SGLang serve what grew out of DFlash under its name",

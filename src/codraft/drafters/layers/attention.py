@@ -93,7 +93,7 @@ def attend(
 ) -> Tensor:
     """Softmax attention of Q queries over M keys, [Q, h, E]. `seen_QM` None: every query sees every key.
 
-    A sink is a logit of its own in every head's softmax that carries no value [GPT-OSS].
+    A sink is a logit of its own in every head's softmax that carries no value (OpenAI's gpt-oss).
     """
     if sinks_h is not None:
         return attend_beside_sinks(q_QhD, k_MgD, v_MgE, seen_QM, scale=scale, sinks_h=sinks_h)

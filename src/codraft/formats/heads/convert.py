@@ -19,6 +19,7 @@ from codraft.formats.heads.convert_mtp import prepare_modules
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.forengine import adapt, engine_refusals, hints
 from codraft.formats.heads.frame import Config, Frame, Refusal
+from codraft.formats.heads.gate import refuse_conflicting_taps
 from codraft.formats.heads.head import EMBED, HEAD, Family, Head, Taps
 from codraft.formats.heads.meaning import differences, meaning_of
 from codraft.formats.heads.opened import Opened, OpenedTarget, open_drafter, open_target
@@ -26,7 +27,7 @@ from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
 from codraft.formats.heads.plan import CONFIG, Conversion, Plan, beside, encoded, quantization, refuse, said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.heads.spellings import ENGINE_NAMES, NAMES, layout_of, written
-from codraft.formats.heads.tensorplan import plan_tensors
+from codraft.formats.heads.tensorplan import plan_tensors, read_map
 from codraft.formats.outfolder import check_new_folder, new_folder
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.safewrite import Item, Progress, copied, write_raw, write_tensors
@@ -94,10 +95,22 @@ def same(opened: Opened, family: Family, target: OpenedTarget | None, engine: st
     kept, dropped, more = without_identity(items, opened, engine)
     raw = source.read(CONFIG) if config == opened.config else encoded(config)
     notes = [*notes, *more] or ["the layout is the same: tensors and config copied"]
+    again = reread(opened, config, kept)
+    refuse_changed(opened, again, family)
     return Plan(
         opened=opened, family=family, target=target, config=raw, items=kept, metadata=opened.metadata or FRAMEWORK,
-        written_taps=reread(opened, config, kept).taps, extra=beside(opened, {}), dropped=dropped, notes=notes,
+        written_taps=again.taps, extra=beside(opened, {}), dropped=dropped, notes=notes,
     )  # fmt: skip
+
+
+def refuse_changed(opened: Opened, again: Head, family: Family) -> None:
+    """The head that was written must be the one that was read."""
+    changed = differences(meaning_of(opened.head), meaning_of(again))
+    if changed or (again.mechanism, again.kind.family) != (opened.mechanism, family):
+        raise SpecError(
+            f"{opened.label}: {NAMES[family]} files cannot say all of this head; it would be read with other values "
+            f"of {', '.join(changed) or 'its kind'}; choose another layout"
+        )
 
 
 def without_identity(items: list[Item], opened: Opened, engine: str | None) -> tuple[list[Item], list[str], list[str]]:
@@ -105,6 +118,12 @@ def without_identity(items: list[Item], opened: Opened, engine: str | None) -> t
     maps = [item.name for item in items if item.name in ("d2t", "t2d")]
     if engine != "vllm" or opened.head.reduced or "d2t" not in maps:
         return items, [], []
+    size = vocabulary(opened)
+    if size is None or list(read_map(opened, size).target_ids) != list(range(size)):
+        raise SpecError(
+            f"{opened.label}: its d2t puts a whole vocabulary in another order, for which vLLM has no place; leave out "
+            "--engine vllm"
+        )
     said = "d2t left out: vLLM has no place for it where the vocabulary is whole"
     return [item for item in items if item.name not in maps], maps, [said]
 
@@ -113,7 +132,7 @@ def other(opened: Opened, family: Family, target: OpenedTarget | None, engine: s
     """Another layout: a config of its own, tensors under its names."""
     writer = write_eagle3 if opened.mechanism == "eagle3" else write_block
     frame = frame_of(opened, target, engine, owns_head=True)
-    check_taps(opened)
+    refuse_conflicting_taps(opened.head, opened.label)
     if opened.head.block is not None and not opened.head.taps:
         raise SpecError(
             f"{opened.label}: the config names no layer ids (target_layer_ids), and without them nobody knows what fc "
@@ -130,12 +149,7 @@ def other(opened: Opened, family: Family, target: OpenedTarget | None, engine: s
     names = {info.name: written(opened.mechanism, family, name) for name, info in opened.tensors.items()}
     config |= quantization(opened, names)
     again = reread(opened, config, kept)
-    changed = differences(meaning_of(opened.head), meaning_of(again))
-    if changed or (again.mechanism, again.kind.family) != (opened.mechanism, family):
-        raise SpecError(
-            f"{opened.label}: {NAMES[family]} files cannot say all of this head; it would be read with other values "
-            f"of {', '.join(changed) or 'its kind'}; choose another layout"
-        )
+    refuse_changed(opened, again, family)
     return Plan(
         opened=opened, family=family, target=target, config=encoded(config), items=kept,
         metadata=metadata_of(Origin(opened.head.kind.family, tensors.added, tensors.dropped)),
@@ -156,18 +170,6 @@ def cannot(refusals: Sequence[Refusal], frame: Frame, family: Family) -> Iterato
         listed = ", ".join(words for words, others in left if others == engines)
         names = " or ".join(ENGINE_NAMES[engine] for engine in engines)
         yield f"{NAMES[family]} files can say {listed} only by keys of {names}: --engine {' or '.join(engines)}"
-
-
-def check_taps(opened: Opened) -> None:
-    """Lists of layer ids that mean the same layers."""
-    head = opened.head
-    for one in head.taps[1:]:
-        if one.outputs != head.taps[0].outputs:
-            first = head.taps[0]
-            raise SpecError(
-                f"{opened.label}: {first.key} means the outputs of layers {list(first.outputs)} and {one.key} those of "
-                f"{list(one.outputs)}; keep the list that it was trained on"
-            )
 
 
 def reread(opened: Opened, config: Config, items: Sequence[Item]) -> Head:

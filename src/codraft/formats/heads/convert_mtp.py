@@ -15,7 +15,7 @@ from codraft.formats.heads.forengine import engine_refusals
 from codraft.formats.heads.frame import Config, Frame, speculators_frame, whole_keys
 from codraft.formats.heads.head import Family, Kind, layer_part
 from codraft.formats.heads.meaning import differences, meaning_of
-from codraft.formats.heads.mtp_layout import MtpLayout, read_layout
+from codraft.formats.heads.mtp_layout import EXPERTS, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import NATIVE, SPECULATORS
 from codraft.formats.heads.opened import Opened, OpenedTarget
 from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
@@ -39,7 +39,6 @@ QWEN = {
 PREFIX = "mtp."
 # Tokens that the library's converter proposes.
 USUAL_TOKENS = 3
-EXPERTS = "mlp.experts."
 GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
 # Targets whose files have a matrix for each expert; newer ones have them fused.
 APART = ("qwen3_next",)

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codraft.formats.heads.frame import Config, Frame
-from codraft.formats.heads.head import Family
+from codraft.formats.heads.head import IDS, Family
 from codraft.formats.heads.mtp_options import NATIVE
 from codraft.formats.heads.options import block_options, eagle3_options
 from codraft.formats.heads.spellings import ENGINE_NAMES, NAMES
 
-IDS = "eagle_aux_hidden_state_layer_ids"
 # Layouts that an engine does not read, and one that it does.
 UNREAD: Mapping[tuple[str, str], Mapping[Family, Family]] = {
     ("dflash", "sglang"): {"speculators": "zlab"},
@@ -64,7 +63,7 @@ def adapt(config: Config, frame: Frame, family: Family) -> tuple[Config, list[st
     name = ENGINE_NAMES[frame.engine]
     notes: list[str] = []
     if frame.engine == "vllm":
-        if family != "speculators" and config.get("norm_output") is not None and not feeds_back(config):
+        if family == "safeailab" and config.get("norm_output") is not None and not feeds_back(config):
             config = {key: value for key, value in config.items() if key != "norm_output"}
             notes.append(f"norm_output left out: {name} would feed the normed state back by it, SpecForge does not")
         if frame.inputs is not None and config.get(IDS) != frame.inputs:

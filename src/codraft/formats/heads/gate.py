@@ -9,7 +9,7 @@ from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.fields import Fields
 from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.detect import architectures
-from codraft.formats.heads.head import EMBED, HEAD, Head
+from codraft.formats.heads.head import EMBED, HEAD, MARKOV_KINDS, Head
 from codraft.formats.heads.mtp_layout import MtpLayout
 from codraft.formats.heads.mtp_options import LatentShape
 from codraft.formats.heads.options import (
@@ -21,17 +21,15 @@ from codraft.formats.heads.options import (
     own_part,
     refuse_unknown,
 )
+from codraft.formats.heads.read import EAGLE3_TAPS
 from codraft.formats.heads.rope import read_head_rope, read_rope
 from codraft.formats.quantnames import FLOATS
 from codraft.formats.safetensors import TensorInfo
 
-# A tensor that some files have under the first name and some under the second.
-MASK_NAMES = ("mask_embedding", "mask_embedding.weight")
 # Tensors with a row for every token.
 OF_VOCABULARY = (EMBED, HEAD, "markov_head.markov_w1.weight")
 # Maps of a reduced vocabulary: no parameters of a head.
 MAPS = ("d2t", "t2d")
-MARKOVS = ("vanilla", "gated", "rnn")
 MOST_FAULTS = 8
 
 
@@ -60,12 +58,14 @@ def refuse_head(head: Head, tensors: Mapping[str, TensorInfo], where: str) -> No
         raise Fields(head.text, head.text_path, head.file).wrong(
             "num_key_value_heads", f"a divisor of {head.geometry.num_heads} heads"
         )
+    refuse_conflicting_taps(head, where)
     if head.mechanism == "eagle3":
         refuse_eagle3(head, where)
     else:
         refuse_block(head, tensors, where)
     if tensors:
         refuse_faults(where, tensor_faults(head, tensors))
+        refuse_switched_off(head, tensors, where)
         refuse_packed(tensors, where)
 
 
@@ -86,6 +86,56 @@ def refuse_packed(tensors: Mapping[str, TensorInfo], where: str) -> None:
         )
 
 
+def refuse_conflicting_taps(head: Head, where: str) -> None:
+    """Lists of layer ids that do not mean the same layers."""
+    first = head.taps[0] if head.taps else None
+    other = next((taps for taps in head.taps if first is not None and taps.outputs != first.outputs), None)
+    if first is not None and other is not None:
+        raise SpecError(
+            f"{where}: {first.key} means the outputs of layers {list(first.outputs)} and {other.key} those of "
+            f"{list(other.outputs)}; keep the list that it was trained on"
+        )
+
+
+def refuse_switched_off(head: Head, tensors: Mapping[str, TensorInfo], where: str) -> None:
+    """Tensors that the config switches off, which the graph has no place for, and biases that it asks for and that are
+    not there."""
+    options, markov = layer_options(head), head.markov
+    layers = [name for name in tensors if name.startswith("layers.")]
+    biased = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
+    switches: list[tuple[str, bool, list[str]]] = [
+        ("norms of queries and keys", options.qk_norm, ending(layers, ("q_norm.weight", "k_norm.weight"))),
+        ("attention_bias", options.attention_bias, ending(layers, biased)),
+        ("mlp_bias", options.mlp_bias, ending(layers, ("gate_proj.bias", "up_proj.bias", "down_proj.bias"))),
+        (
+            "the confidence head",
+            markov is not None and markov.confidence,
+            [name for name in tensors if name.startswith("confidence_head.")],
+        ),
+    ]
+    if head.mechanism == "eagle3":
+        first = eagle3_options(head).first_layer_norm
+        switches.append(
+            ("use_input_layernorm_in_first_layer", first, ending(layers, ("layers.0.input_layernorm.weight",)))
+        )
+    off = next(((what, names[0]) for what, on, names in switches if names and not on), None)
+    if off is not None:
+        raise SpecError(
+            f"{where}: {off[1]} is there, and the config has {off[0]} switched off; make it agree with the training"
+        )
+    lacking = options.attention_bias and len(ending(layers, biased)) < 3 * head.geometry.num_layers
+    if lacking:
+        raise SpecError(
+            f"{where}: its layers have biases on queries, keys and values by the config, and some are missing; "
+            "fetch or export the head again"
+        )
+
+
+def ending(names: Sequence[str], ends: tuple[str, ...]) -> list[str]:
+    """Those of the names that end so."""
+    return [name for name in names if name.endswith(ends)]
+
+
 def refuse_eagle3(head: Head, where: str) -> None:
     """Heads of an EAGLE-3 layout with another graph."""
     layer_windows(head)
@@ -98,6 +148,11 @@ def refuse_eagle3(head: Head, where: str) -> None:
         raise NotRunError(f"{where}: its layer has latent attention (MLA), which codraft runs in MTP modules only")
     if head.vocab_size is None:
         raise SpecError(f"{where}: its config has no vocab_size; write that of its target")
+    if not head.taps and head.num_taps != EAGLE3_TAPS:
+        raise SpecError(
+            f"{where}: fc takes {head.num_taps} features, and no layer ids say which; write those of the training as "
+            "eagle_aux_hidden_state_layer_ids"
+        )
 
 
 def refuse_block(head: Head, own: Collection[str], where: str) -> None:
@@ -107,8 +162,10 @@ def refuse_block(head: Head, own: Collection[str], where: str) -> None:
     if not head.taps:
         raise SpecError(f"{where}: no layer ids are given; write target_layer_ids, those of the training")
     markov = head.markov
-    if markov is not None and markov.rank and markov.kind not in MARKOVS:
-        raise SpecError(f"{head.file}: markov_head_type is '{markov.kind[:40]}'; codraft runs {', '.join(MARKOVS)}")
+    if markov is not None and markov.rank and markov.kind not in MARKOV_KINDS:
+        raise SpecError(
+            f"{head.file}: markov_head_type is '{markov.kind[:40]}'; codraft runs {', '.join(MARKOV_KINDS)}"
+        )
     if head.vocab_size is None and any(name in own for name in OF_VOCABULARY):
         raise SpecError(f"{where} has tensors with a row for each token and no vocab_size; write that of its target")
 
@@ -138,7 +195,7 @@ def refuse_misfit(head: Head, own: Collection[str], target: Sizes, where: str) -
             "target"
         )
     mask = None if head.block is None else head.block.mask_token_id
-    if mask is not None and mask >= target.vocab_size and not any(name in own for name in MASK_NAMES):
+    if mask is not None and mask >= target.vocab_size and not head.own_mask:
         raise SpecError(
             f"{where}: mask_token_id is {mask}, expected one of the target's 0..{target.vocab_size - 1}; write the id "
             "that filled the block in training"

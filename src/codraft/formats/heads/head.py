@@ -17,6 +17,14 @@ BORROWING_MECHANISMS = ("eagle3", "dflash", "dspark")
 LAYER_PARTS = ("transformer_layer_config", "text_config")
 # Epsilon of norms that transformers takes where a config of these model types is silent.
 EPS = 1e-6
+# EAGLE-3's layer ids, at the top of a config (inputs of layers) or in eagle_config (outputs).
+IDS = "eagle_aux_hidden_state_layer_ids"
+# By these a config counts MTP modules.
+COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+# DSpark's serial heads.
+MARKOV_KINDS = ("vanilla", "gated", "rnn")
+# The embedding of a block's masks, which some files have under the first name and some under the second.
+MASK_NAMES = ("mask_embedding", "mask_embedding.weight")
 # A head's two ends, by the names that all families share.
 EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 # Names that a sentence lists.
@@ -99,7 +107,7 @@ class Head:
 
     `file` names the config in errors. `text` is the part of it with the layers (`text_path` its key, "" for the
     whole). `taps` are all lists of layer ids that were found, the one that counts first. `draft_vocab_size` is None
-    where no key gives it. options.py reads the switches.
+    where no key gives it. `own_mask`: its file has the embedding of a block's masks. options.py reads the switches.
     """
 
     kind: Kind
@@ -118,6 +126,7 @@ class Head:
     block: Block | None
     markov: Markov | None
     num_modules: int
+    own_mask: bool = False
 
     @property
     def mechanism(self) -> str:

@@ -144,7 +144,7 @@ def dspark(head: Head) -> Iterator[Expected]:
 
 def dflash2(head: Head) -> Iterator[Expected]:
     """A DFlash backbone with dynamic convolutions around attention and MLP, and a chain over the candidates of each
-    slot [drafters.md 2.5]."""
+    slot (z-lab's dflash2 modeling; docs/references.md)."""
     yield from block_drafter(head)
     g, V = head.geometry, head.vocab_size
     taps, group, r = (setting(head, key) for key in ("conv_kernel_size", "conv_group_size", "selector_rank"))
@@ -160,7 +160,7 @@ def dflash2(head: Head) -> Iterator[Expected]:
 
 
 def domino(head: Head) -> Iterator[Expected]:
-    """A DFlash backbone with a recurrent correction of its logits [drafters.md 2.6]."""
+    """A DFlash backbone with a recurrent correction of its logits (SpecForge's modeling/draft; docs/references.md)."""
     yield from block_drafter(head)
     g, V = head.geometry, head.vocab_size
     state, narrow = setting(head, "gru_hidden_dim"), setting(head, "emb_dim")

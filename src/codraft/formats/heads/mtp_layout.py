@@ -22,6 +22,8 @@ Shape = tuple[int, ...]
 BLOCK_SCALE = "_scale_inv"
 BLOCK_DTYPE = "F8_E4M3"
 DERIVED = "rotary_emb.inv_freq"
+# What stands before the number of an expert.
+EXPERTS = "mlp.experts."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,11 @@ class MtpLayout:
         """The same modules, handing on something else than their family does."""
         dialect = replace(self.options.dialect, feedback=feedback)
         return replace(self, options=replace(self.options, dialect=dialect))
+
+    def trained(self) -> list[str]:
+        """Tensors of the modules that are no copies of the target's ends and no scales."""
+        parts = ((part, name) for module in self.modules for part, name in module.items() if part != "head")
+        return list(dict.fromkeys(name for part, name in parts if not part.endswith((BLOCK_SCALE, DERIVED))))
 
     def stored(self) -> list[str]:
         """All tensors to be read, each once."""

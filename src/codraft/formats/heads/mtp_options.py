@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.fields import Fields, shown
-from codraft.formats.heads.head import EPS, layer_part
+from codraft.formats.heads.head import COUNTS, EPS, layer_part
 from codraft.formats.heads.options import activation_of
 
 Feedback = Literal["pre_norm", "post_norm"]
-COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 # Norms of latents keep this whatever the config says, in DeepSeek's own code; engines take the config's.
 LATENT_EPS = 1e-6
 # Rope kinds that do not scale.

@@ -8,6 +8,8 @@ from codraft.core.errors import SpecError
 from codraft.formats.fields import Fields
 from codraft.formats.heads.head import (
     BLOCK_MECHANISMS,
+    COUNTS,
+    MASK_NAMES,
     Alignment,
     Block,
     Geometry,
@@ -37,7 +39,6 @@ BLOCK_TAPS: tuple[tuple[str, Literal["output", "input"]], ...] = (
 )
 BLOCK_SIZES = ("block_size", "dflash_config.block_size", "dspark_block_size", "dspark_config.block_size")
 MASK_IDS = ("mask_token_id", "dflash_config.mask_token_id", "dspark_noise_token_id")
-MODULE_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 # No layers with attention; their configs say neither width nor heads.
 NO_LAYERS = ("medusa", "mlp_speculator")
 # Loops go over these.
@@ -55,7 +56,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
     single = any("midlayer." in name for name in tensors) and not any(name.startswith("layers.1.") for name in shapes)
     plain = kind.mechanism in NO_LAYERS
     geometry = plain_geometry(inner, shapes) if plain else read_geometry(inner, whole, shapes, single=single)
-    num_modules = whole.size(*MODULE_COUNTS, lowest=0) or inner.size(*MODULE_COUNTS, lowest=0) or 1
+    num_modules = whole.size(*COUNTS, lowest=0) or inner.size(*COUNTS, lowest=0) or 1
     if kind.mechanism == "mtp":
         # The config is the target's, whose layers are none of the drafter's: a module has one.
         geometry = replace(geometry, num_layers=count_modules(modules(list(tensors))) or num_modules)
@@ -80,6 +81,7 @@ def read_head(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tenso
         block=read_block(whole) if kind.mechanism in BLOCK_MECHANISMS else None,
         markov=markov,
         num_modules=num_modules,
+        own_mask=any(name in shapes for name in MASK_NAMES),
     )
 
 

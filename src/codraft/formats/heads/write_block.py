@@ -19,10 +19,9 @@ from codraft.formats.heads.frame import (
     whole_keys,
     windowed,
 )
-from codraft.formats.heads.head import Alignment, Family, Markov
+from codraft.formats.heads.head import MARKOV_KINDS, Alignment, Family, Markov
 from codraft.formats.heads.options import BlockOptions, block_options, unknown_switches
 
-MARKOV_KINDS = ("vanilla", "gated", "rnn")
 # Anchors for each sequence in DeepSpec's training; its class wants the key.
 DEEPSPEC_ANCHORS = 512
 # The slot that a mechanism's own layouts predict with; only some can say another.

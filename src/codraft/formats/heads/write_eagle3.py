@@ -18,7 +18,7 @@ from codraft.formats.heads.frame import (
     whole_keys,
 )
 from codraft.formats.heads.frame import windowed as with_windows
-from codraft.formats.heads.head import Family
+from codraft.formats.heads.head import IDS, Family
 from codraft.formats.heads.options import (
     Eagle3Options,
     eagle3_options,
@@ -28,7 +28,6 @@ from codraft.formats.heads.options import (
 )
 from codraft.formats.heads.read import EAGLE3_TAPS
 
-IDS = "eagle_aux_hidden_state_layer_ids"
 # Tokens that the speculators library's converter proposes.
 USUAL_TOKENS = 3
 # Words for what no key of a layout says, by the engines whose loader reads a key for it in this layout all the same.
