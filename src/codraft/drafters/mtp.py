@@ -316,7 +316,7 @@ def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
     head = make_head(layout, stored, tap, target, getattr(torch, target.dtype), target.device)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size)
     own = {name: opened.checkpoint.tensors[name] for name in layout.trained()}
-    beside.notes.extend(untrained(f"MTP modules of {opened.checkpoint.label}", opened.checkpoint.source, own))
+    beside.notes.extend(untrained(f"the MTP module of {opened.checkpoint.label}", opened.checkpoint.source, own))
     options = options_of(spec)
     if opened.checkpoint.config.get("speculators_model_type") is not None:
         # Engines read other layouts only, and launch files have to say so.

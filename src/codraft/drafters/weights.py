@@ -107,7 +107,7 @@ def load_head(opened: HeadFile) -> LoadedHead:
 
 def untrained(what: str, source: Source, own: Mapping[str, TensorInfo]) -> list[str]:
     """What of a drafter's own tensors looks untrained by a few rows of each, in words for the user."""
-    return [f"{what}: looks untrained: {said}" for said in said_of(look(source, own))]
+    return [f"{what} looks untrained: {said}" for said in said_of(look(source, own))]
 
 
 def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
