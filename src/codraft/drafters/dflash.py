@@ -21,8 +21,7 @@ from codraft.drafters.block import BlockDrafter, KeysValues
 from codraft.drafters.layers.attention import Sight
 from codraft.drafters.layers.decoder import DecoderLayer
 from codraft.drafters.layers.parts import RMSNorm, Rotary
-from codraft.drafters.pick import Picker
-from codraft.drafters.weights import HeadFile, LoadedHead, fill, load_head, open_fitting, target_ids, weight_bytes
+from codraft.drafters.weights import HeadFile, LoadedHead, fill, load_head, open_fitting, picker_of, weight_bytes
 from codraft.formats.heads.head import MASK_NAMES, Head
 from codraft.formats.heads.options import block_options, interleaved, layer_options
 from codraft.formats.heads.rope import read_head_rope
@@ -156,10 +155,3 @@ def build(spec: DflashSpec, beside: Beside) -> BlockDrafter:
     module.rotary.to(target.device)
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
     return BlockDrafter(module, picker_of(spec.draft, loaded, beside), info, block=spec.block)
-
-
-def picker_of(draft: str, loaded: LoadedHead, beside: Beside) -> Picker:
-    """Picks from the head's own vocabulary."""
-    ids = target_ids(loaded, beside.vocab_size)
-    ids = None if ids is None else ids.to(beside.load().device)
-    return Picker("sample" if draft == "sample" else "greedy", beside.sampling, beside.vocab_size, ids)

@@ -18,11 +18,11 @@ from codraft.core.spec import DsparkSpec, options_of
 from codraft.decode.target import Ends
 from codraft.drafters.beside import Beside
 from codraft.drafters.block import BlockDrafter
-from codraft.drafters.dflash import DFlashHead, picker_of, prepared
+from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.layers.attention import wide
 from codraft.drafters.markov import ConfidenceHead, VanillaMarkov, markov_head
 from codraft.drafters.schedule import CostTable, Cut, Schedule, Threshold
-from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting
+from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting, picker_of
 from codraft.formats.heads.head import Head
 
 BIASES = ("markov_head.gate_proj.bias", "markov_head.joint_proj.bias")

@@ -16,9 +16,8 @@ from codraft.decode.target import Ends, Tap
 from codraft.drafters.beside import Beside
 from codraft.drafters.layers.attention import GroupedAttention, Sight
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
-from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
-from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting, target_ids, weight_bytes
+from codraft.drafters.weights import HeadFile, fill, load_head, open_fitting, picker_of, weight_bytes
 from codraft.formats.heads.head import Head
 from codraft.formats.heads.options import (
     Eagle3Options,
@@ -162,8 +161,7 @@ def build(spec: Eagle3Spec, beside: Beside) -> SerialDrafter:
         module = Eagle3Head(loaded.head, taps, target, loaded.tensors.keys())
     fill(module, loaded, beside)
     module.rotary.to(target.device)
-    ids = target_ids(loaded, beside.vocab_size)
-    picker = Picker(spec.draft, beside.sampling, beside.vocab_size, None if ids is None else ids.to(target.device))
+    picker = picker_of(spec.draft, loaded, beside)
     info = DrafterInfo(name=spec.name, mechanism=spec.mechanism, id=spec.path, options=options_of(spec))
     # A layer may be read twice; it is asked for once.
     return SerialDrafter(module, picker, tuple(dict.fromkeys(taps)), info)

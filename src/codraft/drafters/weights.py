@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from codraft.core.errors import SpecError
 from codraft.decode.hf.load import resolve_folder
+from codraft.drafters.pick import Picker
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.draftmap import read_draft_map
 from codraft.formats.heads.detect import detect
@@ -203,6 +204,13 @@ def target_ids(loaded: LoadedHead, vocab_size: int) -> Tensor | None:
     if said:
         raise SpecError(f"drafter {loaded.id}: {'; '.join(said)}; fetch or export the head again")
     return torch.tensor([int(i) for i in found.target_ids])
+
+
+def picker_of(draft: Literal["greedy", "sample"], loaded: LoadedHead, beside: "Beside") -> Picker:
+    """Picks from the head's own vocabulary."""
+    ids = target_ids(loaded, beside.vocab_size)
+    ids = None if ids is None else ids.to(beside.load().device)
+    return Picker(draft, beside.sampling, beside.vocab_size, ids)
 
 
 def weight_bytes(module: nn.Module) -> int:
