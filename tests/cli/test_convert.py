@@ -199,3 +199,20 @@ def test_the_output_is_no_place_of_something_else(
         assert main(words) == 2
         assert said in capsys.readouterr().err
         assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_loop_of_links_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, head = written("dflash", tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    for out in ("loop", "loop/x"):
+        assert main(["convert", str(head), "--to", "zlab", "-o", str(tmp_path / out)]) == 2
+        assert "cannot write" in capsys.readouterr().err
+
+
+def test_nothing_is_written_into_the_targets_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, head = written("dflash", tmp_path)
+    out = target / "inside"
+    words = ["convert", str(head), "--to", "speculators", "--target", str(target), "-o", str(out)]
+    assert main(words) == 2
+    assert "which is only read" in capsys.readouterr().err
+    assert not out.exists()

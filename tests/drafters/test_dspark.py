@@ -358,6 +358,21 @@ def test_a_timing_record_is_read_before_any_work(tmp_path: Path) -> None:
             dspark.check(DsparkSpec(path=folder, timing=str(file)), beside())
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"dflash_config": {"markov_rank": 9}},
+        {"dflash_config": {"markov_head_type": "rnn"}},
+        {"use_confidence_head": False},
+        {"dspark_noise_token_id": 9},
+    ],
+)
+def test_two_keys_that_say_different_things_are_refused(keys: dict[str, Any], tmp_path: Path) -> None:
+    folder = write_head(tmp_path / "head", {**CONFIG, **keys}, TENSORS)
+    with pytest.raises(SpecError, match="contradict each other; keep the one of the training"):
+        dspark.check(DsparkSpec(path=str(folder)), beside())
+
+
 def test_costs_of_another_target_are_noted(tmp_path: Path) -> None:
     folder = str(write_head(tmp_path / "head", CONFIG, TENSORS))
     timing = timing_file(tmp_path, {2: 1.0, 3: 1.5})

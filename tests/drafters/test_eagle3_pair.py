@@ -1,6 +1,7 @@
 """EAGLE-3 beside a tiny real target, through the files that users have: losslessness, replay and live, refusals."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from codraft.decode.drafter import Request
 from codraft.decode.hf.model import HFModel
 from codraft.decode.loop import decode
 from codraft.drafters.eagle3 import Eagle3Head, build
-from codraft.drafters.registry import check_sampling
+from codraft.drafters.registry import check, check_sampling
 from codraft.drafters.rollout import Rollout
 from codraft.drafters.serial import SerialDrafter
 from codraft.drafters.weights import headers_of
@@ -251,7 +252,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, name: str, valu
 
 def test_another_mechanisms_head_is_named(tmp_path: Path) -> None:
     config = {**CONFIG, "architectures": ["DFlashDraftModel"], "dflash_config": {"mask_token_id": 3}}
-    with pytest.raises(SpecError, match="is a dflash head"):
+    with pytest.raises(SpecError, match="is a head of dflash"):
         drafter_of(write_head(tmp_path, config, {"fc.weight": torch.zeros(1)}))
 
 
@@ -285,3 +286,43 @@ def test_its_memory_is_its_own_weights_and_one_layers_keys(folder: Path) -> None
     own = sum(t.numel() * t.element_size() for t in tensors_of(CONFIG).values())
     assert drafter.device_bytes(2, 10) == own + 2 * 10 * 2 * 2 * 8 * 8
     assert isinstance(TARGET, HFModel)
+
+
+@pytest.mark.parametrize("kind", ["numbered", "sparse", "shapes", "doubled"])
+def test_a_pickle_of_other_things_than_tensors_by_name_is_refused(tmp_path: Path, kind: str) -> None:
+    tensors = tensors_of(CONFIG)
+    folder = write_head(tmp_path, CONFIG, tensors)
+    (folder / "model.safetensors").unlink()
+    stored: dict[Any, Tensor] = {
+        "numbered": dict(enumerate(tensors.values())),
+        "sparse": {name: tensor.to_sparse() for name, tensor in tensors.items()},
+        "shapes": {name: tensor.to("meta") for name, tensor in tensors.items()},
+        "doubled": {**tensors, **{f"model.{name}": tensor for name, tensor in tensors.items()}},
+    }[kind]
+    torch.save(stored, folder / "pytorch_model.bin")
+    said = "which are one tensor of the head" if kind == "doubled" else "holds more than plain tensors by name"
+    with pytest.raises(SpecError, match=said):
+        drafter_of(folder)
+
+
+def never() -> Any:
+    """The target is not asked for."""
+    raise AssertionError
+
+
+@pytest.mark.parametrize("kind", ["map", "marks alone", "a NaN in a norm", "a NaN in a matrix"])
+def test_what_a_few_reads_show_is_refused_before_the_target_is_loaded(tmp_path: Path, kind: str) -> None:
+    config = {**CONFIG, "draft_vocab_size": len(DRAFT_IDS)}
+    tensors = tensors_of(config, reduced=True)
+    if kind == "map":
+        tensors["d2t"] = torch.full_like(tensors["d2t"], -3)
+    elif kind == "marks alone":
+        config, tensors = CONFIG, tensors_of(CONFIG)
+        tensors["t2d"] = torch.ones(V, dtype=torch.bool)
+    else:
+        name = "norm.weight" if kind.endswith("norm") else "fc.weight"
+        tensors[name].view(-1)[0] = torch.nan
+    folder = write_head(tmp_path, config, tensors)
+    with pytest.raises(SpecError) as raised:
+        check([Eagle3Spec(path=str(folder))], replace(beside(TARGET, GREEDY), load=never))
+    assert "\n" not in str(raised.value)

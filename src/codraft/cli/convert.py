@@ -1,5 +1,7 @@
 """`codraft convert`: a drafter's checkpoint in another public layout."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -64,7 +66,7 @@ def convert(
     from codraft.formats.heads.convert import convert as run
     from codraft.formats.heads.plan import Conversion
 
-    check_places(source, output, json)
+    check_places((source, target), output, json)
     check_destination(json)
     request = Conversion(source=source, to=to, output=output, target=target, engine=engine)
     with RichUi().stage("write") as progress:
@@ -74,10 +76,16 @@ def convert(
     return 0
 
 
-def check_places(source: str, output: Path, json: str | None) -> None:
-    """Refuse an output folder inside the source's, and a record inside the output."""
-    goal = output.resolve()
-    if Path(source).is_dir() and goal.is_relative_to(Path(source).resolve()):
-        raise SpecError(f"--output {output} lies in {source}, which is only read; name a folder outside of it")
-    if json not in (None, "-") and Path(str(json)).resolve().is_relative_to(goal):
+def check_places(read: Sequence[str | None], output: Path, json: str | None) -> None:
+    """Refuse an output folder inside one that is read, and a record inside the output."""
+    goal = real(output)
+    for one in read:
+        if one is not None and Path(one).is_dir() and goal.is_relative_to(real(one)):
+            raise SpecError(f"--output {output} lies in {one}, which is only read; name a folder outside of it")
+    if json not in (None, "-") and real(str(json)).is_relative_to(goal):
         raise SpecError(f"--json {json} lies in {output}, which holds the checkpoint alone; name a file outside of it")
+
+
+def real(path: str | Path) -> Path:
+    """Where links lead; a loop of links stays as it is, and is refused where it is written to."""
+    return Path(os.path.realpath(path))

@@ -21,6 +21,7 @@ def silent_failures(results: Sequence[AcceptanceResult], target: str) -> list[st
         where = "" if drafter.id is None else f" {drafter.id}"
         found.append(
             f"{drafter.name} had {point.accepted:.0f} of {point.drafted:.0f} drafted tokens accepted at D = {point.D}: "
-            f"it does not fit this target or text, or is broken; look with codraft inspect {target}{where}"
+            f"it does not fit this target or text, or is broken; look with codraft inspect {target}{where}, "
+            "and whether it was said to look untrained when it was loaded"
         )
     return found

@@ -25,7 +25,7 @@ from codraft.drafters.layers.latent import LatentAttention
 from codraft.drafters.layers.parts import GatedFFN, RMSNorm, Rotary
 from codraft.drafters.pick import Picker
 from codraft.drafters.serial import SerialDrafter
-from codraft.drafters.weights import read_tensors, refuse_not_finite, untrained, weight_bytes
+from codraft.drafters.weights import read_tensors, refuse_broken, refuse_not_finite, untrained, weight_bytes
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.heads.gate import refuse_modules
 from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, EXPERTS, MtpLayout, read_layout
@@ -303,6 +303,7 @@ def check(spec: MtpSpec, beside: Beside) -> ModulesFile:
     checkpoint = open_checkpoint(str(folder))
     layout = read_layout(checkpoint, where)
     refuse_modules(layout, where, beside.sizes)
+    refuse_broken(where, checkpoint.source, {name: checkpoint.tensors[name] for name in layout.trained()})
     return ModulesFile(folder=folder, checkpoint=checkpoint, layout=layout)
 
 

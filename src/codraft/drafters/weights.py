@@ -23,7 +23,7 @@ from codraft.formats.heads.plan import said_of
 from codraft.formats.heads.read import read_head
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.source import Source
-from codraft.formats.untrained import look
+from codraft.formats.untrained import look, not_finite
 
 if TYPE_CHECKING:
     from codraft.drafters.beside import Beside
@@ -77,8 +77,7 @@ def open_head(path: str, mechanism: str) -> HeadFile:
     if kind is None or kind.mechanism != mechanism:
         raise SpecError(wrong_kind(path, kind, mechanism))
     head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
-    if pickled is None:
-        by_canonical_name(checkpoint, kind)
+    by_canonical_name(f"drafter {path}", kind, names)
     headers = canonical_names(kind, names)
     refuse_head(head, headers, f"drafter {path}")
     return HeadFile(id=path, folder=folder, checkpoint=checkpoint, head=head, headers=headers, pickled=pickled)
@@ -86,9 +85,30 @@ def open_head(path: str, mechanism: str) -> HeadFile:
 
 def open_fitting(path: str, mechanism: str, beside: "Beside") -> HeadFile:
     """As `open_head`, of a head for this target."""
-    opened = open_head(path, mechanism)
-    refuse_misfit(opened.head, opened.headers.keys(), beside.sizes, f"drafter {path}")
+    opened, where = open_head(path, mechanism), f"drafter {path}"
+    refuse_misfit(opened.head, opened.headers.keys(), beside.sizes, where)
+    # Small, and wrong ones would come to light after the target has been loaded and has written.
+    target_ids(LoadedHead(id=path, head=opened.head, tensors=maps_of(opened)), beside.vocab_size)
+    if opened.pickled is None:
+        refuse_broken(where, opened.checkpoint.source, opened.headers)
     return opened
+
+
+def maps_of(opened: HeadFile) -> dict[str, Tensor]:
+    """The maps of a reduced vocabulary."""
+    if opened.pickled is not None:
+        return {name: tensor for name, tensor in opened.pickled.items() if name in MAPS}
+    names = {canonical(opened.head.kind, name): name for name in opened.checkpoint.tensors}
+    held = {name: names[name] for name in MAPS if name in names}
+    stored = read_tensors(opened.folder, opened.checkpoint, list(held.values()))
+    return {name: stored[one] for name, one in held.items()}
+
+
+def refuse_broken(where: str, source: Source, tensors: Mapping[str, TensorInfo]) -> None:
+    """NaN or infinity in what a few reads of each tensor show; all of it is looked at when it is loaded."""
+    broken = not_finite(source, tensors)
+    if broken:
+        raise SpecError(f"{where}: {broken[0]} holds NaN or infinity; export the drafter again from a sound checkpoint")
 
 
 def load_head(opened: HeadFile) -> LoadedHead:
@@ -116,7 +136,7 @@ def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
     if kind is None:
         return f"drafter {path} is no {mechanism} head that codraft knows; see: codraft inspect TARGET {path}"
     key, value = kind.seen
-    return f"drafter {path} is a {kind.mechanism} head ({key}: {value}), not {mechanism}; see codraft inspect"
+    return f"drafter {path} is a head of {kind.mechanism} ({key}: {value}), not {mechanism}; see codraft inspect"
 
 
 def read_tensors(folder: Path, checkpoint: Checkpoint, names: Sequence[str] | None = None) -> dict[str, Tensor]:
@@ -144,10 +164,21 @@ def read_pickles(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor] | No
         stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         kind = type(error).__name__
-        raise SpecError(f"cannot read {file} as plain tensors ({kind}); convert it to safetensors") from error
-    if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
-        raise SpecError(f"{file} holds more than tensors by name; convert it to safetensors")
-    return stored
+        raise SpecError(
+            f"cannot read {file} as plain tensors ({kind}); fetch it again, or convert it to safetensors where it is "
+            "whole"
+        ) from error
+    found = {k: v for k, v in stored.items() if isinstance(k, str) and is_plain(v)} if isinstance(stored, dict) else {}
+    if not isinstance(stored, dict) or len(found) < len(stored):
+        raise SpecError(f"{file} holds more than plain tensors by name; convert it to safetensors")
+    return found
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is a tensor of numbers in memory: not sparse, not a shape alone."""
+    if not isinstance(value, Tensor):
+        return False
+    return value.layout == torch.strided and value.device.type == "cpu" and not value.is_quantized
 
 
 def headers_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorInfo]:

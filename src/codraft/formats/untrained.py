@@ -71,6 +71,13 @@ def fault_of(source: Source, info: TensorInfo) -> Literal["constant", "not finit
     return "constant" if len(found) == 1 or found <= {0, sign} else None
 
 
+def not_finite(source: Source, tensors: Mapping[str, TensorInfo]) -> list[str]:
+    """Names of the tensors in which NaN or infinity is seen, the largest looked into first, up to `MOST`."""
+    floats = [(name, info) for name, info in tensors.items() if info.dtype in FLOATS]
+    floats.sort(key=lambda pair: -pair[1].num_elements)
+    return [name for name, info in floats[:MOST] if fault_of(source, info) == "not finite"]
+
+
 def look(source: Source, tensors: Mapping[str, TensorInfo]) -> Untrained:
     """What of a drafter's own tensors looks untrained. Copies of the target's ends are the caller's to leave out."""
     found = Untrained()

@@ -64,6 +64,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for lost in ("factor", "low_freq_factor", "high_freq_factor")
     ),
     ({"rope_parameters": {**LLAMA3, "high_freq_factor": 1.0}}, "expected a number above low_freq_factor, 1"),
+    ({"rope_scaling": {"factor": 4}}, "rope_scaling.factor is 4, expected none, since no rope_type says"),
+    (
+        {"rope_scaling": {"rope_type": "default", "type": "yarn", "factor": 4}},
+        "rope_type is 'default' and .*type 'yarn'",
+    ),
     ({"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5, expected a share of heads of 16 that turns"),
     ({"partial_rotary_factor": 0.01}, "partial_rotary_factor is 0.01, expected a share"),
     ({"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half', expected a positive number"),

@@ -21,7 +21,7 @@ from codraft.formats.heads.options import (
     own_part,
     refuse_unknown,
 )
-from codraft.formats.heads.read import EAGLE3_TAPS
+from codraft.formats.heads.read import EAGLE3_TAPS, MASK_IDS, prefixed
 from codraft.formats.heads.rope import read_head_rope, read_rope
 from codraft.formats.quantnames import FLOATS
 from codraft.formats.safetensors import TensorInfo
@@ -59,6 +59,7 @@ def refuse_head(head: Head, tensors: Mapping[str, TensorInfo], where: str) -> No
             "num_key_value_heads", f"a divisor of {head.geometry.num_heads} heads"
         )
     refuse_conflicting_taps(head, where)
+    refuse_contradictions(head)
     if head.mechanism == "eagle3":
         refuse_eagle3(head, where)
     else:
@@ -66,6 +67,10 @@ def refuse_head(head: Head, tensors: Mapping[str, TensorInfo], where: str) -> No
     if tensors:
         refuse_faults(where, tensor_faults(head, tensors))
         refuse_switched_off(head, tensors, where)
+        if "t2d" in tensors and "d2t" not in tensors:
+            raise SpecError(
+                f"{where} has a t2d and no d2t, so nobody knows what its draft ids mean; fetch or export it again"
+            )
         refuse_packed(tensors, where)
 
 
@@ -83,6 +88,24 @@ def refuse_packed(tensors: Mapping[str, TensorInfo], where: str) -> None:
         raise NotRunError(
             f"{where}: {packed} is stored as {tensors[packed].dtype}; codraft runs heads in bfloat16, float16, float32 "
             "or float64 only"
+        )
+
+
+def refuse_contradictions(head: Head) -> None:
+    """Two keys that say different things of one number or word, and windows that nobody places."""
+    whole, text = Fields(head.config, file=head.file), Fields(head.text, head.text_path, head.file)
+    groups = [MASK_IDS, *(prefixed(key) for key in ("markov_rank", "markov_head_type"))]
+    groups.append((*prefixed("enable_confidence_head"), *prefixed("use_confidence_head")))
+    for keys in groups if head.block is not None else []:
+        found = {key: whole.get(key) for key in keys if whole.get(key) is not None}
+        if len(set(map(repr, found.values()))) > 1:
+            said = " and ".join(f"{key} {value!r}" for key, value in found.items())
+            raise SpecError(f"{head.file}: {said} contradict each other; keep the one of the training")
+    windowed = text.switch("use_sliding_window") is True and text.get("sliding_window") is not None
+    if windowed and text.get("layer_types") is None and not whole.flag("dflash_config.use_swa"):
+        raise SpecError(
+            f"{head.file}: use_sliding_window is true, and no layer_types say which layers have the window; write "
+            "them, or false"
         )
 
 

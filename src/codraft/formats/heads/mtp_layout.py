@@ -92,6 +92,11 @@ def read_layout(checkpoint: Checkpoint, where: str, *, to_run: bool = True) -> M
         embed=own.get(EMBED) or copies[0],
         block=block_size(checkpoint.config),
     )
+    dedicated = Fields(*layer_part(checkpoint.config), file).switch("mtp_use_dedicated_embeddings")
+    if dedicated and layout.embed is None:
+        raise SpecError(
+            f"{file}: mtp_use_dedicated_embeddings is true, and no file holds them; fetch the original checkpoint"
+        )
     places = [(around(module.at, module.join)[0], place_of(layer)) for module, layer in ordered]
     wrong = list(faults(layout, checkpoint, places))
     packed = list(storage_faults(layout, checkpoint)) if to_run else []

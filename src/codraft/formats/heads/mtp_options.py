@@ -16,6 +16,7 @@ from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.fields import Fields, shown
 from codraft.formats.heads.head import COUNTS, EPS, layer_part
 from codraft.formats.heads.options import activation_of
+from codraft.formats.heads.rope import rope_part
 
 Feedback = Literal["pre_norm", "post_norm"]
 # Norms of latents keep this whatever the config says, in DeepSeek's own code; engines take the config's.
@@ -201,6 +202,8 @@ def grouped(text: Fields, dialect: Dialect, hidden: int) -> GroupedShape:
     if heads % kv_heads:
         raise text.wrong("num_key_value_heads", f"a divisor of {heads} heads")
     head_dim = text.size("head_dim") or max(1, hidden // heads)
+    if dialect.attention == "gated" and text.switch("attn_output_gate") is False:
+        raise text.wrong("attn_output_gate", "true, as modules of this family have it")
     stated = text.switch("attention_bias")
     bias, gated = dialect.attention_bias if stated is None else stated, dialect.attention == "gated"
     normed = text.flag("use_qk_norm") if dialect.qk_norm is None else dialect.qk_norm
@@ -244,9 +247,8 @@ def latent(text: Fields) -> LatentShape:
 
 def yarn_scale(text: Fields) -> float:
     """DeepSeek's `mscale` of all dimensions, 1 without it."""
-    key = text.key("rope_parameters", "rope_scaling")
-    rope = Fields(text.get(key), text.dotted(key), text.file) if key and isinstance(text.get(key), Mapping) else None
-    if rope is None or (rope.get("rope_type") or rope.get("type")) in PLAIN_ROPES:
+    rope = rope_part(text.part, text.file)
+    if (rope.get("rope_type") or rope.get("type")) in PLAIN_ROPES:
         return 1.0
     factor, mscale = rope.ratio("factor"), rope.ratio("mscale_all_dim")
     return 1.0 if mscale is None or factor is None or factor <= 1 else 0.1 * mscale * log(factor) + 1

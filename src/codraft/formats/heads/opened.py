@@ -91,7 +91,7 @@ def open_drafter(name: str) -> Opened:
         point=point,
         config=read_json(point.source, "config.json"),
         head=head,
-        tensors=tensors if kind.mechanism == "mtp" else by_canonical_name(point, kind),
+        tensors=tensors if kind.mechanism == "mtp" else by_canonical_name(point.label, kind, point.tensors),
         metadata=metadata,
         origin=read_origin(metadata),
     )
@@ -151,14 +151,14 @@ def modules_inside(point: Checkpoint) -> dict[str, TensorInfo]:
     return {name: stored[name] for name in held}
 
 
-def by_canonical_name(point: Checkpoint, kind: Kind) -> dict[str, TensorInfo]:
-    """Tensors by canonical name; two that share one are refused."""
+def by_canonical_name(label: str, kind: Kind, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """Tensors by canonical name; two that share one are refused, in a sentence that `label` begins."""
     found: dict[str, TensorInfo] = {}
-    for name, info in point.tensors.items():
+    for name, info in tensors.items():
         key = canonical(kind, name)
         if key in found:
             raise SpecError(
-                f"{point.label} holds {quoted(found[key].name)} and {quoted(name)}, which are one tensor of the head; "
+                f"{label} holds {quoted(found[key].name)} and {quoted(name)}, which are one tensor of the head; "
                 "remove one"
             )
         found[key] = info

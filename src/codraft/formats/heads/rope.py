@@ -46,6 +46,15 @@ def read_rope(text: Mapping[str, Any], rotated: int, where: str) -> Rope:
     """
     rope, top = rope_part(text, where), Fields(text, file=where)
     kind = rope.text("rope_type", "type") or "default"
+    if rope.text("type") not in (None, kind):
+        raise SpecError(
+            f"{where}: {rope.dotted('rope_type')} is '{shown(kind, 40)}' and {rope.dotted('type')} "
+            f"'{shown(str(rope.get('type')), 40)}'; keep the one of the training"
+        )
+    if kind == "default" and rope.get("factor") not in (None, 1):
+        raise rope.wrong(
+            "factor", "none, since no rope_type says how positions are stretched, or a rope_type beside it"
+        )
     if kind not in NEEDED:
         raise SpecError(
             f"{where}: rope of type '{shown(kind, 40)}' is not supported; a drafter's may be {', '.join(NEEDED)}"

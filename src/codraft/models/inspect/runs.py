@@ -7,6 +7,7 @@ from codraft.core.inspection import Evidence, Finding
 from codraft.formats.heads.gate import Sizes, refuse_head, refuse_misfit, refuse_modules
 from codraft.formats.heads.head import KNOWN_MECHANISMS
 from codraft.formats.heads.mtp_layout import read_layout
+from codraft.formats.heads.opened import by_canonical_name
 from codraft.models.inspect.pair import HeadModel, Model, Pair, Rule, asked
 
 REFUSED = Rule(
@@ -44,6 +45,7 @@ def try_head(pair: Pair, drafter: HeadModel) -> None:
         if tensors:
             refuse_modules(read_layout(drafter.checkpoint, "the drafter"), "the drafter", sizes)
         return
+    by_canonical_name("the drafter", head.kind, drafter.checkpoint.tensors)
     refuse_head(head, tensors, "the drafter")
     if tensors:
         refuse_misfit(head, tensors.keys(), sizes, "the drafter")
