@@ -293,13 +293,13 @@ def test_a_pickle_of_other_things_than_tensors_by_name_is_refused(tmp_path: Path
     tensors = tensors_of(CONFIG)
     folder = write_head(tmp_path, CONFIG, tensors)
     (folder / "model.safetensors").unlink()
-    stored: dict[Any, Tensor] = {
+    kinds: dict[str, dict[Any, Tensor]] = {
         "numbered": dict(enumerate(tensors.values())),
         "sparse": {name: tensor.to_sparse() for name, tensor in tensors.items()},
         "shapes": {name: tensor.to("meta") for name, tensor in tensors.items()},
         "doubled": {**tensors, **{f"model.{name}": tensor for name, tensor in tensors.items()}},
-    }[kind]
-    torch.save(stored, folder / "pytorch_model.bin")
+    }
+    torch.save(kinds[kind], folder / "pytorch_model.bin")
     said = "which are one tensor of the head" if kind == "doubled" else "holds more than plain tensors by name"
     with pytest.raises(SpecError, match=said):
         drafter_of(folder)
