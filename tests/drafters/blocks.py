@@ -16,8 +16,7 @@ from codraft.drafters.dflash import DFlashHead, prepared
 from codraft.drafters.dspark import DSparkHead
 from codraft.drafters.pick import Picker
 from codraft.drafters.weights import load_head, open_head, target_ids
-from codraft.formats.heads.gate import MAPS
-from codraft.formats.heads.head import Head, Kind
+from codraft.formats.heads.head import MAPS, Head, Kind
 from codraft.formats.heads.read import read_head
 from codraft.replay.streams import TokenStream
 

@@ -326,3 +326,19 @@ def test_what_a_few_reads_show_is_refused_before_the_target_is_loaded(tmp_path: 
     with pytest.raises(SpecError) as raised:
         check([Eagle3Spec(path=str(folder))], replace(beside(TARGET, GREEDY), load=never))
     assert "\n" not in str(raised.value)
+
+
+def test_a_pickle_is_read_by_the_names_that_all_families_share(tmp_path: Path, reduced: Path) -> None:
+    """Also the maps of its vocabulary, which are asked for first."""
+    config = {**CONFIG, "draft_vocab_size": len(DRAFT_IDS)}
+    tensors = tensors_of(config, reduced=True)
+    folder = write_head(tmp_path, config, tensors)
+    (folder / "model.safetensors").unlink()
+    torch.save({f"model.{name}": tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
+    pickled, plain = drafter_of(folder), drafter_of(reduced)
+    assert isinstance(pickled.head, Eagle3Head)
+    assert isinstance(plain.head, Eagle3Head)
+    ours, theirs = pickled.head.state_dict(), plain.head.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert torch.equal(pickled.picker.target_ids, plain.picker.target_ids)  # type: ignore[arg-type]

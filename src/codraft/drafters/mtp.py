@@ -31,6 +31,7 @@ from codraft.formats.heads.gate import refuse_modules
 from codraft.formats.heads.mtp_layout import BLOCK_SCALE, DERIVED, EXPERTS, MtpLayout, read_layout
 from codraft.formats.heads.mtp_options import LATENT_EPS, GroupedShape, LatentShape, MtpOptions
 from codraft.formats.heads.rope import read_rope
+from codraft.formats.safetensors import TensorInfo
 
 # Kept in float32 at least, as engines keep it: it decides between experts that score nearly the same.
 PRECISE = "e_score_correction_bias"
@@ -294,6 +295,11 @@ class ModulesFile:
     checkpoint: Checkpoint
     layout: MtpLayout
 
+    @property
+    def trained(self) -> dict[str, TensorInfo]:
+        """Headers of what is the modules' own."""
+        return {name: self.checkpoint.tensors[name] for name in self.layout.trained()}
+
 
 def check(spec: MtpSpec, beside: Beside) -> ModulesFile:
     """Refuse what config and headers of a target's own modules, or of those in another folder, show to be
@@ -303,8 +309,9 @@ def check(spec: MtpSpec, beside: Beside) -> ModulesFile:
     checkpoint = open_checkpoint(str(folder))
     layout = read_layout(checkpoint, where)
     refuse_modules(layout, where, beside.sizes)
-    refuse_broken(where, checkpoint.source, {name: checkpoint.tensors[name] for name in layout.trained()})
-    return ModulesFile(folder=folder, checkpoint=checkpoint, layout=layout)
+    opened = ModulesFile(folder=folder, checkpoint=checkpoint, layout=layout)
+    refuse_broken(where, checkpoint.source, opened.trained)
+    return opened
 
 
 def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
@@ -316,8 +323,8 @@ def build(spec: MtpSpec, beside: Beside) -> SerialDrafter:
     stored = read_tensors(opened.folder, opened.checkpoint, with_scales(layout, opened.checkpoint.tensors))
     head = make_head(layout, stored, tap, target, getattr(torch, target.dtype), target.device)
     picker = Picker(spec.draft, beside.sampling, beside.vocab_size)
-    own = {name: opened.checkpoint.tensors[name] for name in layout.trained()}
-    beside.notes.extend(untrained(f"the MTP module of {opened.checkpoint.label}", opened.checkpoint.source, own))
+    what = f"the MTP module of {opened.checkpoint.label}"
+    beside.notes.extend(untrained(what, opened.checkpoint.source, opened.trained))
     options = options_of(spec)
     if opened.checkpoint.config.get("speculators_model_type") is not None:
         # Engines read other layouts only, and launch files have to say so.

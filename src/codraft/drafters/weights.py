@@ -1,6 +1,6 @@
 """Weights of a learned drafter: which head they are, and its tensors under the names that all families share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,9 +15,8 @@ from codraft.drafters.pick import Picker
 from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.draftmap import read_draft_map
 from codraft.formats.heads.detect import detect
-from codraft.formats.heads.gate import MAPS, refuse_head, refuse_misfit
-from codraft.formats.heads.head import EMBED, HEAD, Head, Kind
-from codraft.formats.heads.layout import canonical, canonical_names
+from codraft.formats.heads.gate import refuse_head, refuse_misfit
+from codraft.formats.heads.head import EMBED, HEAD, MAPS, Head, Kind
 from codraft.formats.heads.opened import by_canonical_name, refuse_lost
 from codraft.formats.heads.plan import said_of
 from codraft.formats.heads.read import read_head
@@ -77,8 +76,7 @@ def open_head(path: str, mechanism: str) -> HeadFile:
     if kind is None or kind.mechanism != mechanism:
         raise SpecError(wrong_kind(path, kind, mechanism))
     head = read_head(kind, checkpoint.config, names, f"{path}/config.json")
-    by_canonical_name(f"drafter {path}", kind, names)
-    headers = canonical_names(kind, names)
+    headers = by_canonical_name(f"drafter {path}", kind, names)
     refuse_head(head, headers, f"drafter {path}")
     return HeadFile(id=path, folder=folder, checkpoint=checkpoint, head=head, headers=headers, pickled=pickled)
 
@@ -88,20 +86,20 @@ def open_fitting(path: str, mechanism: str, beside: "Beside") -> HeadFile:
     opened, where = open_head(path, mechanism), f"drafter {path}"
     refuse_misfit(opened.head, opened.headers.keys(), beside.sizes, where)
     # Small, and wrong ones would come to light after the target has been loaded and has written.
-    target_ids(LoadedHead(id=path, head=opened.head, tensors=maps_of(opened)), beside.vocab_size)
+    maps = stored_tensors(opened, [name for name in MAPS if name in opened.headers])
+    target_ids(LoadedHead(id=path, head=opened.head, tensors=maps), beside.vocab_size)
     if opened.pickled is None:
         refuse_broken(where, opened.checkpoint.source, opened.headers)
     return opened
 
 
-def maps_of(opened: HeadFile) -> dict[str, Tensor]:
-    """The maps of a reduced vocabulary."""
-    if opened.pickled is not None:
-        return {name: tensor for name, tensor in opened.pickled.items() if name in MAPS}
-    names = {canonical(opened.head.kind, name): name for name in opened.checkpoint.tensors}
-    held = {name: names[name] for name in MAPS if name in names}
-    stored = read_tensors(opened.folder, opened.checkpoint, list(held.values()))
-    return {name: stored[one] for name, one in held.items()}
+def stored_tensors(opened: HeadFile, names: Collection[str]) -> dict[str, Tensor]:
+    """Tensors of a head by these canonical names, as stored."""
+    written = {name: opened.headers[name].name for name in names}
+    stored = opened.pickled
+    if stored is None:
+        stored = read_tensors(opened.folder, opened.checkpoint, list(written.values()))
+    return {name: stored[one] for name, one in written.items()}
 
 
 def refuse_broken(where: str, source: Source, tensors: Mapping[str, TensorInfo]) -> None:
@@ -113,11 +111,7 @@ def refuse_broken(where: str, source: Source, tensors: Mapping[str, TensorInfo])
 
 def load_head(opened: HeadFile) -> LoadedHead:
     """Its tensors."""
-    kind = opened.head.kind
-    stored = read_tensors(opened.folder, opened.checkpoint) if opened.pickled is None else opened.pickled
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        tensors.setdefault(canonical(kind, name), tensor)
+    tensors = stored_tensors(opened, opened.headers.keys())
     notes: Sequence[str] = ()
     if opened.pickled is None:
         # The two ends are the target's.
@@ -139,10 +133,10 @@ def wrong_kind(path: str, kind: Kind | None, mechanism: str) -> str:
     return f"drafter {path} is a head of {kind.mechanism} ({key}: {value}), not {mechanism}; see codraft inspect"
 
 
-def read_tensors(folder: Path, checkpoint: Checkpoint, names: Sequence[str] | None = None) -> dict[str, Tensor]:
-    """Tensors of a checkpoint's safetensors files by the names they are stored under; all, or these."""
+def read_tensors(folder: Path, checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, Tensor]:
+    """These tensors of a checkpoint's safetensors files, by the names they are stored under."""
     by_file: dict[str, list[str]] = {}
-    for name in checkpoint.tensors if names is None else names:
+    for name in names:
         by_file.setdefault(checkpoint.tensors[name].file, []).append(name)
     found: dict[str, Tensor] = {}
     for file, inside in by_file.items():

@@ -126,16 +126,17 @@ class Workbench:
             )
         return asked or made or Sampling()
 
-    def beside(self, sampling: Sampling) -> Beside:
-        """The target as drafters see it."""
-        return Beside.of(self.card, sampling, self.job.dtype, lambda: self.target)
+    @cached_property
+    def beside(self) -> Beside:
+        """The target as drafters see it; those that cannot work beside it are refused."""
+        beside = Beside.of(self.card, self.sampling, self.job.dtype, lambda: self.target)
+        check(self.job.drafters, beside)
+        return beside
 
     @cached_property
     def drafters(self) -> list[Drafter]:
         """Every drafter, in command order."""
-        beside = self.beside(self.sampling)
-        check(self.job.drafters, beside)
-        built = []
+        beside, built = self.beside, []
         before, start = self.timings_s["load"], time.perf_counter()
         for spec in self.job.drafters:
             with self.ui.stage(f"load drafter {spec.name}"):
@@ -169,8 +170,7 @@ class Workbench:
             )
             return select_fitting(loaded, self.window, self.job.skip_long)
         prompts = load_prompts(self.job.prompts)
-        # What cannot work is refused before the target writes a word.
-        check(self.job.drafters, self.beside(self.sampling))
+        self.beside  # noqa: B018 (what cannot work is refused before the target writes a word)
         codec, target = self.codec, self.target
         how = Writing(
             sampling=self.job.sampling or Sampling(),

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from codraft.core.schema import AcceptanceRecord, DecisionRecord, TimingRecord
-from codraft.core.spec import DrafterSpec, windowed_models
-from codraft.decode.hf.load import load_card, resolve_folder, shortest_window
+from codraft.core.spec import DrafterSpec
+from codraft.decode.hf.load import resolve_folder
 from codraft.models.shape import architecture_of
 from codraft.replay.prompts import load_prompts
 from codraft.study.run import Study
@@ -49,7 +49,7 @@ def make_plan(study: Study) -> list[PlanRow]:
     rows: list[PlanRow] = []
     streams, tokens = workload(study)
     if not spec.streams:
-        window = shortest_window(load_card(spec.target), windowed_models(study.drafter_specs))
+        window = study.window
         written = study.streams_path(inputs, window).exists()
         seconds = tokens / 8 * WIDE_PASS * pass_s
         rows.append(PlanRow(part="streams", what=f"{streams} answers, {tokens} tokens", done=written, seconds=seconds))

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from codraft.core.spec import (
 from codraft.cost.bring import Timing, at_loads, read_acceptance, read_timing
 from codraft.cost.curves import DrafterCurve, curves_of
 from codraft.decode.hf.load import (
+    Card,
     engine_versions,
     load_card,
     load_model,
@@ -102,6 +104,16 @@ class Study:
                     f"or {mend}"
                 )
 
+    @cached_property
+    def card(self) -> Card:
+        """Config and tokenizer of the target."""
+        return load_card(self.spec.target)
+
+    @property
+    def window(self) -> int | None:
+        """The shortest context window of target and drafters."""
+        return shortest_window(self.card, windowed_models(self.drafter_specs))
+
     def run(self) -> DecisionRecord:
         """All parts, in order; returns the decision."""
         for name in ("study.toml", "records/decision.json", "launch/vllm.sh", "report.html"):
@@ -144,13 +156,12 @@ class Study:
         self.resolved = resolve_folder(self.spec.target)
         if self.brought_curves is not None and self.brought_timing is not None:
             return {}
-        card = load_card(self.spec.target)
         made = read_sampling(Path(self.spec.streams)) if self.spec.streams else None
         sampling = self.sampling or made or Sampling()
-        check(self.drafter_specs, Beside.of(card, sampling, self.spec.dtype, lambda: load_model(self.spec.target)))
+        check(self.drafter_specs, Beside.of(self.card, sampling, self.spec.dtype, lambda: load_model(self.spec.target)))
         inputs = self.inputs()
         if self.brought_timing is None:
-            window = shortest_window(card, windowed_models(self.drafter_specs))
+            window = self.window
             most = largest_context(window, self.timings.depths, self.spec.rounds)
             if most is not None and max(self.spec.context or [0]) > most:
                 raise SpecError(f"--context {max(self.spec.context or [0])}: at most {most} tokens fit the window")

@@ -7,16 +7,10 @@ from codraft.formats.heads.rope import Rope
 
 
 def frequencies(rope: Rope) -> tuple[Tensor, float]:
-    """([rotated / 2] float32 inverse frequencies, factor of cos and sin), numbers also where a module is made of shapes
-    alone."""
-    with torch.device("cpu"):
-        return numbers(rope)
-
-
-def numbers(rope: Rope) -> tuple[Tensor, float]:
-    """As `frequencies`, on torch's current device."""
+    """([rotated / 2] float32 inverse frequencies on the CPU, factor of cos and sin)."""
     if rope.kind == "default":
-        return 1.0 / rope.theta ** (torch.arange(0, rope.rotated, 2, dtype=torch.float32) / rope.rotated), 1.0
+        channels = torch.arange(0, rope.rotated, 2, dtype=torch.float32, device="cpu")
+        return 1.0 / rope.theta ** (channels / rope.rotated), 1.0
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -27,5 +21,7 @@ def numbers(rope: Rope) -> tuple[Tensor, float]:
         max_position_embeddings=rope.window,
         rope_parameters={**rope.parameters, "rope_type": rope.kind, "rope_theta": rope.theta},
     )
-    inverse, factor = ROPE_INIT_FUNCTIONS[rope.kind](config)
+    # Numbers also where a module is being made of shapes alone, on torch's `meta` device.
+    with torch.device("cpu"):
+        inverse, factor = ROPE_INIT_FUNCTIONS[rope.kind](config)
     return inverse.float(), float(factor)

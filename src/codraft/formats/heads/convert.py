@@ -20,7 +20,7 @@ from codraft.formats.heads.detect import detect
 from codraft.formats.heads.forengine import adapt, engine_refusals, hints
 from codraft.formats.heads.frame import Config, Frame, Refusal
 from codraft.formats.heads.gate import refuse_conflicting_taps
-from codraft.formats.heads.head import EMBED, HEAD, Family, Head, Taps
+from codraft.formats.heads.head import EMBED, HEAD, MAPS, Family, Head, Taps
 from codraft.formats.heads.meaning import differences, meaning_of
 from codraft.formats.heads.opened import Opened, OpenedTarget, open_drafter, open_target
 from codraft.formats.heads.origin import FRAMEWORK, Origin, metadata_of
@@ -115,7 +115,7 @@ def refuse_changed(opened: Opened, again: Head, family: Family) -> None:
 
 def without_identity(items: list[Item], opened: Opened, engine: str | None) -> tuple[list[Item], list[str], list[str]]:
     """(items, names left out, notes): maps of a whole vocabulary go for vLLM, which has no place for them."""
-    maps = [item.name for item in items if item.name in ("d2t", "t2d")]
+    maps = [item.name for item in items if item.name in MAPS]
     if engine != "vllm" or opened.head.reduced or "d2t" not in maps:
         return items, [], []
     size = vocabulary(opened)

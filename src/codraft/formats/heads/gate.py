@@ -9,7 +9,7 @@ from codraft.core.errors import NotRunError, SpecError
 from codraft.formats.fields import Fields
 from codraft.formats.heads.check import tensor_faults
 from codraft.formats.heads.detect import architectures
-from codraft.formats.heads.head import EMBED, HEAD, MARKOV_KINDS, Head
+from codraft.formats.heads.head import EMBED, HEAD, MAPS, MARKOV_KINDS, Head
 from codraft.formats.heads.mtp_layout import MtpLayout
 from codraft.formats.heads.mtp_options import LatentShape
 from codraft.formats.heads.options import (
@@ -28,8 +28,6 @@ from codraft.formats.safetensors import TensorInfo
 
 # Tensors with a row for every token.
 OF_VOCABULARY = (EMBED, HEAD, "markov_head.markov_w1.weight")
-# Maps of a reduced vocabulary: no parameters of a head.
-MAPS = ("d2t", "t2d")
 MOST_FAULTS = 8
 
 

@@ -17,6 +17,8 @@ BORROWING_MECHANISMS = ("eagle3", "dflash", "dspark")
 LAYER_PARTS = ("transformer_layer_config", "text_config")
 # Epsilon of norms that transformers takes where a config of these model types is silent.
 EPS = 1e-6
+# Maps of a reduced vocabulary: no parameters of a head.
+MAPS = ("d2t", "t2d")
 # EAGLE-3's layer ids, at the top of a config (inputs of layers) or in eagle_config (outputs).
 IDS = "eagle_aux_hidden_state_layer_ids"
 # By these a config counts MTP modules.

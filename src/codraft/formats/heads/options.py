@@ -80,9 +80,9 @@ class Eagle3Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockOptions:
-    """A block drafter's block: its slots, the id that fills those after the anchor, None where
-    masks have an embedding of their own; by layer the window in tokens, None
-    for none, and whether slots see only those before them; which token a slot predicts."""
+    """A block drafter's block: its slots, the id that fills those after the anchor, None only where masks have an
+    embedding of their own; by layer the window in tokens, None for none, and whether slots see only those before them;
+    which token a slot predicts."""
 
     size: int
     mask_token_id: int | None
@@ -194,10 +194,11 @@ def block_options(head: Head) -> BlockOptions:
         given = " and ".join(f"{key} {value}" for key, value in sizes.items())
         raise SpecError(f"{head.file}: {given} contradict each other; keep the size that the drafter was trained with")
     mask = head.block.mask_token_id
-    if mask is None and not head.own_mask:
-        raise SpecError(f"{head.file}: mask_token_id is missing; write the id that filled the block in training")
-    if not head.own_mask and head.vocab_size is not None and mask is not None and mask >= head.vocab_size:
-        raise SpecError(f"{head.file}: mask_token_id is {mask}, expected one of 0..{head.vocab_size - 1}; mend it")
+    if not head.own_mask:
+        if mask is None:
+            raise SpecError(f"{head.file}: mask_token_id is missing; write the id that filled the block in training")
+        if head.vocab_size is not None and mask >= head.vocab_size:
+            raise SpecError(f"{head.file}: mask_token_id is {mask}, expected one of 0..{head.vocab_size - 1}; mend it")
     agreed(whole, *ALIGNMENTS)
     windows = layer_windows(head)
     return BlockOptions(

@@ -1,16 +1,13 @@
 """A drafter's head in the numbers that speculation depends on."""
 
 from codraft.core.inspection import HeadSummary
-from codraft.formats.heads.head import BORROWING_MECHANISMS, Head
+from codraft.formats.heads.head import BORROWING_MECHANISMS, MAPS, Head
 from codraft.formats.quantnames import is_packed, is_scale
 from codraft.models.inspect.cached import cached_numbers
 from codraft.models.inspect.pair import HeadModel
 from codraft.models.inspect.positions import drafter_positions
 from codraft.models.memory import DTYPE_BYTES
 from codraft.models.summary import weight_bytes
-
-# No weights: the maps of a reduced vocabulary.
-MAPS = ("d2t", "t2d")
 
 
 def summarize_head(drafter: HeadModel) -> HeadSummary:
