@@ -1,0 +1,116 @@
+"""What training and its preparation found: records of `codraft train`."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from codraft.core.provenance import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingPoint:
+    """The AL at D of a drafter that is right wherever its vocabulary has the token."""
+
+    D: int
+    AL: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyPart:
+    """Some rows of a token file held against a draft vocabulary.
+
+    `coverage` is the share of their supervised tokens that are in it; `curve` is empty where no span holds a step.
+    """
+
+    name: str
+    rows: int
+    tokens: int
+    coverage: float
+    curve: list[CeilingPoint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyReport:
+    """One draft vocabulary: `special` and `byte` tokens are kept whatever their counts, `unseen` only fill it up.
+
+    `held_out`: tokens counted in nine rows of ten, measured on the tenth; absent for fewer than ten rows.
+    `head_bytes`: bfloat16 weights of the output head, read once a draft step.
+    """
+
+    size: int
+    special: int
+    byte: int
+    unseen: int
+    head_bytes: int
+    total: VocabularyPart
+    held_out: VocabularyPart | None = None
+    categories: list[VocabularyPart] = field(default_factory=list)
+    languages: list[VocabularyPart] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyData:
+    """What was counted: `distinct` token ids among `supervised` ones; `short_spans` hold no step.
+
+    `walked_rows` are those that the AL ceilings come from, spread evenly over the file.
+    """
+
+    file: str
+    rows: int
+    tokens: int
+    supervised: int
+    distinct: int
+    spans: int
+    short_spans: int
+    walked_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainVocabRecord(Record):
+    """Draft vocabularies of several sizes over the same text; `whole` is the target's own, for comparison."""
+
+    SCHEMA: ClassVar[str] = "codraft.train_vocab/1"
+    target: str
+    vocab_size: int
+    hidden: int
+    data: VocabularyData
+    sizes: list[VocabularyReport]
+    whole: VocabularyReport
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftVocabularyRecord(Record):
+    """A draft vocabulary, for training: target ids, ascending, none twice."""
+
+    SCHEMA: ClassVar[str] = "codraft.draft_vocabulary/1"
+    target: str
+    vocab_size: int
+    target_ids: list[int]
+    data: VocabularyData
+    report: VocabularyReport
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """AL at D after `at_tokens` supervised tokens, from the checkpoints measured so far.
+
+    `AL` is absent where none is given, and `reason` says why. `extrapolated`: how many times beyond the last checkpoint
+    it lies, 1 and below is within the data. `plateau`: where the curve flattens, absent where that cannot be told yet.
+    `last` and `best` are checkpoints as (tokens, AL).
+    """
+
+    D: int
+    at_tokens: int
+    AL: float | None = None
+    AL_ci95: tuple[float, float] | None = None
+    form: str | None = None
+    plateau: float | None = None
+    plateau_ci95: tuple[float, float] | None = None
+    extrapolated: float | None = None
+    falling: bool = False
+    reason: str | None = None
+    num_points: int
+    last: tuple[int, float] | None = None
+    best: tuple[int, float] | None = None
