@@ -79,7 +79,6 @@ def test_a_row_sees_true_keys_up_to_its_own_and_then_its_steps(
 ) -> None:
     """In chunks of any size."""
     monkeypatch.setattr(rollout, "ROWS_AT_ONCE", at_once)
-    monkeypatch.setattr(rollout, "FEWEST_ROWS", min(at_once, rollout.FEWEST_ROWS))
     case = case_of(window, sinks=sinks).to(torch.float64)
     torch.testing.assert_close(case.chained(), case.row_by_row(), rtol=1e-12, atol=1e-12)
 

@@ -10,17 +10,17 @@ over all rows, attending causally over its own keys, so a row's inputs up to the
 they come round again the rows go on alone.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from codraft.decode.target import Tap
-from codraft.drafters.layers.attention import Sight, attend, causal
+from codraft.drafters.layers.attention import Sight, attend, attend_own, causal
 
-# Rows whose scores against a whole stream are held at once, at most and at least.
-ROWS_AT_ONCE, FEWEST_ROWS = 512, 16
+# Rows whose scores against a whole stream are held at once.
+ROWS_AT_ONCE = 512
 
 
 class SerialHead(Protocol):
@@ -48,10 +48,19 @@ class SerialHead(Protocol):
         ...
 
 
-class Building:
-    """Sight over a whole stream, causal; keeps keys and values of every layer."""
+class Part(NamedTuple):
+    """One stream among several: `rows` of a pass, `keys` of the true rows, and the row that its first token makes."""
 
-    def __init__(self) -> None:
+    rows: slice
+    keys: slice
+    start: int
+
+
+class Building:
+    """Sight over whole streams, causal; keeps keys and values of every layer. `parts`: the rows of each stream."""
+
+    def __init__(self, parts: Sequence[Part] | None = None) -> None:
+        self.parts = parts
         self.layers: list[tuple[Tensor, Tensor]] = []
 
     def look(
@@ -59,15 +68,16 @@ class Building:
     ) -> Tensor:
         """See `Sight.look`."""
         self.layers.append((k_NgD, v_NgE))
-        rows_N = torch.arange(len(q_NhD), device=q_NhD.device)
+        spans = [slice(0, len(q_NhD))] if self.parts is None else [part.rows for part in self.parts]
         seen = []
-        for start in range(0, len(q_NhD), ROWS_AT_ONCE):
-            end = min(start + ROWS_AT_ONCE, len(q_NhD))
-            first = 0 if window is None else max(0, start + 1 - window)
-            mask_QM = causal(rows_N[start:end], rows_N[first:end], window)
-            seen.append(
-                attend(q_NhD[start:end], k_NgD[first:end], v_NgE[first:end], mask_QM, scale=scale, sinks_h=sinks_h)
-            )
+        for span in spans:
+            rows_N = torch.arange(span.stop - span.start, device=q_NhD.device)
+            q, k, v = q_NhD[span], k_NgD[span], v_NgE[span]
+            for start in range(0, len(q), ROWS_AT_ONCE):
+                end = min(start + ROWS_AT_ONCE, len(q))
+                first = 0 if window is None else max(0, start + 1 - window)
+                mask_QM = causal(rows_N[start:end], rows_N[first:end], window)
+                seen.append(attend(q[start:end], k[first:end], v[first:end], mask_QM, scale=scale, sinks_h=sinks_h))
         return torch.cat(seen)
 
 
@@ -87,8 +97,14 @@ class Chain:
 class OwnChain:
     """Sight of rows going on alone: true keys up to their own row, then the keys of their own steps."""
 
-    def __init__(self, true: list[tuple[Tensor, Tensor]], chains: list[Chain], rows_N: Tensor) -> None:
-        self.true, self.chains, self.rows_N = true, chains, rows_N
+    def __init__(
+        self,
+        true: list[tuple[Tensor, Tensor]],
+        chains: list[Chain],
+        rows_N: Tensor,
+        parts: Sequence[Part] | None = None,
+    ) -> None:
+        self.true, self.chains, self.rows_N, self.parts = true, chains, rows_N, parts
         self.layer = 0
 
     def look(
@@ -102,57 +118,79 @@ class OwnChain:
         # A row's own keys are the nearest: of a window they take the first places.
         kept = len(chain.keys) if window is None else min(window, len(chain.keys))
         own_NcgD, own_NcgE = torch.stack(chain.keys[-kept:], 1), torch.stack(chain.values[-kept:], 1)
-        # Rows of a chunk also meet each other's keys, behind the mask: few rows where chains are long.
-        at_once = max(FEWEST_ROWS, min(ROWS_AT_ONCE, len(keys) // kept))
+        # How far back of its own row a row still sees.
+        back = None if window is None else window - len(chain.keys)
+        parts = self.parts or [Part(slice(0, len(q_NhD)), slice(0, len(keys)), 0)]
         seen = []
-        for start in range(0, len(q_NhD), at_once):
-            part = slice(start, start + at_once)
-            rows_Q = self.rows_N[part]
-            last = int(rows_Q[-1]) + 1
-            first = 0 if window is None else min(last, max(0, int(rows_Q[0]) + 1 + len(chain.keys) - window))
-            slots_M = torch.arange(first, last, device=keys.device)
-            true_QM = slots_M <= rows_Q[:, None]
-            if window is not None:
-                true_QM &= rows_Q[:, None] + len(chain.keys) - slots_M < window
-            own_QR = torch.eye(len(rows_Q), dtype=torch.bool, device=keys.device).repeat_interleave(kept, dim=1)
-            seen.append(
-                attend(
-                    q_NhD[part],
-                    torch.cat((keys[first:last], own_NcgD[part].flatten(0, 1))),
-                    torch.cat((values[first:last], own_NcgE[part].flatten(0, 1))),
-                    torch.cat((true_QM, own_QR), dim=1),
-                    scale=scale,
-                    sinks_h=sinks_h,
+        for part in parts:
+            k, v = keys[part.keys], values[part.keys]
+            for start in range(part.rows.start, part.rows.stop, ROWS_AT_ONCE):
+                rows = slice(start, min(start + ROWS_AT_ONCE, part.rows.stop))
+                places_Q = self.rows_N[rows] - part.start
+                last = int(places_Q[-1]) + 1
+                first = 0 if back is None else min(last, max(0, int(places_Q[0]) + 1 - back))
+                distance_QM = places_Q[:, None] - torch.arange(first, last, device=keys.device)
+                true_QM = distance_QM >= 0 if back is None else (distance_QM >= 0) & (distance_QM < back)
+                seen.append(
+                    attend_own(
+                        q_NhD[rows],
+                        k[first:last],
+                        v[first:last],
+                        true_QM,
+                        own_NcgD[rows],
+                        own_NcgE[rows],
+                        scale=scale,
+                        sinks_h=sinks_h,
+                    )
                 )
-            )
         return torch.cat(seen)
 
 
 class Rollout:
-    """Steps of a head from every row of one stream. `rows_N` are the rows of the last step, ascending."""
+    """Steps of a head from every row of one stream, or of several one after the other.
 
-    def __init__(self, head: SerialHead, fused_RH: Tensor, tokens_T: Tensor) -> None:
+    `fused_RH` [R, H] are the fused features of the tokens, of a last one maybe not. `bounds` are where streams begin,
+    and their end: [0, n, n + m] of two. `rows_N` are the rows of the last step, ascending, numbered over all streams
+    as their tokens are.
+    """
+
+    def __init__(
+        self, head: SerialHead, fused_RH: Tensor, tokens_T: Tensor, bounds: Sequence[int] | None = None
+    ) -> None:
         self.head, self.tokens_T = head, tokens_T
-        num_rows = min(len(fused_RH), len(tokens_T) - 1)
-        self.hidden_NH = fused_RH[:num_rows]
-        self.rows_N = torch.arange(num_rows, device=tokens_T.device)
+        device = tokens_T.device
+        bounds = [0, len(tokens_T)] if bounds is None else bounds
+        self._starts, self._first_of = list(bounds[:-1]), torch.tensor(bounds[:-1], device=device)
+        lengths = torch.tensor(bounds, device=device).diff()
+        self._start_T = self._first_of.repeat_interleave(lengths)
+        # One past the last token of the stream that a token is of.
+        self.end_T = torch.tensor(bounds[1:], device=device).repeat_interleave(lengths)
+        rows_R = torch.arange(min(len(fused_RH), len(tokens_T)), device=device)
+        self.rows_N = rows_R[rows_R + 1 < self.end_T[rows_R]]
+        self.hidden_NH = fused_RH[self.rows_N] if len(self.rows_N) < len(fused_RH) else fused_RH
         self.k = 0
         self._true: list[list[tuple[Tensor, Tensor]]] = []
+        self._true_parts: list[list[slice]] = []
         self._chains = [[Chain() for _ in range(head.layers_per_module)] for _ in range(head.num_modules)]
 
     def step(self) -> Tensor:
-        """[N, H] to be read out, of the rows `rows_N` for which the stream has a token to take in."""
+        """[N, H] to be read out, of the rows `rows_N` for which their stream has a token to take in."""
         n, k = self.head.num_modules, self.k
         module = k % n
-        self._select(self.rows_N + 1 + k < len(self.tokens_T))
+        self._select(self.rows_N + 1 + k < self.end_T[self.rows_N])
+        spans = self._spans()
         sight: Building | OwnChain
         if k < n:
-            sight = Building()
+            sight = Building([Part(span, span, start) for span, start in zip(spans, self._starts, strict=True)])
             self._true.append(sight.layers)
+            self._true_parts.append(spans)
         else:
-            sight = OwnChain(self._true[module], self._chains[module], self.rows_N)
+            places = zip(spans, self._true_parts[module], self._starts, strict=True)
+            parts = [Part(*place) for place in places if place[0].stop > place[0].start]
+            sight = OwnChain(self._true[module], self._chains[module], self.rows_N, parts)
         tokens_N = self.tokens_T[self.rows_N + 1 + k]
-        self.hidden_NH, readable_NH = self.head.run(module, self.hidden_NH, tokens_N, self.rows_N + k, sight)
+        positions_N = self.rows_N - self._start_T[self.rows_N] + k
+        self.hidden_NH, readable_NH = self.head.run(module, self.hidden_NH, tokens_N, positions_N, sight)
         self.k += 1
         return readable_NH
 
@@ -161,6 +199,13 @@ class Rollout:
         still run over all rows, so a mask must also say what earlier ones said."""
         if self.k >= self.head.num_modules:
             self._select(mask_N)
+
+    def _spans(self) -> list[slice]:
+        """The rows of each stream."""
+        if len(self._starts) == 1:
+            return [slice(0, len(self.rows_N))]
+        edges = [*torch.searchsorted(self.rows_N, self._first_of).tolist(), len(self.rows_N)]
+        return [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
 
     def _select(self, mask_N: Tensor) -> None:
         if bool(mask_N.all()):

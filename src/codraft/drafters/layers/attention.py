@@ -121,6 +121,38 @@ def attend_beside_sinks(
     return torch.einsum("hqm,mhe->qhe", weights_hQM, grouped(v_MgE, h).to(dtype)).to(q_QhD.dtype)
 
 
+def attend_own(
+    q_QhD: Tensor,
+    k_MgD: Tensor,
+    v_MgE: Tensor,
+    seen_QM: Tensor,
+    own_k_QcgD: Tensor,
+    own_v_QcgE: Tensor,
+    own_seen_Qc: Tensor | None = None,
+    *,
+    scale: float,
+    sinks_h: Tensor | None = None,
+) -> Tensor:
+    """As `attend`, [Q, h, E], over M keys that all queries share and c more of each query's own.
+
+    Written out: behind one mask every query would meet the own keys of all the others. Softmax in float32 at least.
+    """
+    dtype, (Q, h, _), g = wide(q_QhD.dtype), q_QhD.shape, k_MgD.shape[1]
+    q_QgjD = q_QhD.to(dtype).reshape(Q, g, h // g, -1)
+    shared_gjQM = torch.einsum("qgjd,mgd->gjqm", q_QgjD, k_MgD.to(dtype)) * scale
+    own_gjQc = torch.einsum("qgjd,qcgd->gjqc", q_QgjD, own_k_QcgD.to(dtype)) * scale
+    if own_seen_Qc is not None:
+        own_gjQc = own_gjQc.masked_fill(~own_seen_Qc, -torch.inf)
+    scores = [shared_gjQM.masked_fill(~seen_QM, -torch.inf), own_gjQc]
+    if sinks_h is not None:
+        scores.append(sinks_h.to(dtype).reshape(g, h // g, 1, 1).expand(-1, -1, Q, 1))
+    weights = torch.cat(scores, dim=-1).softmax(-1)
+    M, c = len(k_MgD), own_k_QcgD.shape[1]
+    out_QgjE = torch.einsum("gjqm,mge->qgje", weights[..., :M], v_MgE.to(dtype))
+    out_QgjE = out_QgjE + torch.einsum("gjqc,qcge->qgje", weights[..., M : M + c], own_v_QcgE.to(dtype))
+    return out_QgjE.flatten(1, 2).to(q_QhD.dtype)
+
+
 def grouped(x: Tensor, heads: int) -> Tensor:
     """Keys or values [..., g, D] repeated to one for each query head; a single one is not copied (latent attention)."""
     if x.shape[-2] == 1:
