@@ -30,11 +30,21 @@ class VocabularyPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyMeasure:
+    """A vocabulary held against text, in all and by part, the largest first; no parts where rows have no names."""
+
+    all: VocabularyPart
+    categories: list[VocabularyPart] = field(default_factory=list)
+    languages: list[VocabularyPart] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyReport:
     """One draft vocabulary: `special` and `byte` tokens are kept whatever their counts, `unseen` only fill it up.
 
-    `held_out`: tokens counted in nine rows of ten, measured on the tenth; absent for fewer than ten rows.
-    `head_bytes`: bfloat16 weights of the output head, read once a draft step.
+    `counted` is measured on the rows that it was counted in; `held_out` on each tenth row, by a vocabulary of the same
+    size counted in the nine others, and absent for fewer than ten rows. `head_bytes`: bfloat16 weights of the output
+    head, read once a draft step.
     """
 
     size: int
@@ -42,10 +52,8 @@ class VocabularyReport:
     byte: int
     unseen: int
     head_bytes: int
-    total: VocabularyPart
-    held_out: VocabularyPart | None = None
-    categories: list[VocabularyPart] = field(default_factory=list)
-    languages: list[VocabularyPart] = field(default_factory=list)
+    counted: VocabularyMeasure
+    held_out: VocabularyMeasure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
