@@ -58,9 +58,10 @@ class Curves:
 
 
 def forecast(points: Sequence[LearningPoint], D: int, at_tokens: int) -> Forecast:
-    """AL at D after `at_tokens`, by the checkpoints so far. SpecError for points that cannot be."""
+    """AL at D after `at_tokens`, by the checkpoints so far; of two after the same tokens (a run that was resumed
+    measures again) the later one counts. SpecError for points that cannot be."""
     check_points(points, D, at_tokens)
-    ordered = sorted(points, key=lambda point: point.tokens)
+    ordered = sorted({point.tokens: point for point in points}.values(), key=lambda point: point.tokens)
     found = Forecast(D=D, at_tokens=at_tokens, num_points=len(ordered), reason=too_few(ordered))
     if not ordered:
         return found
@@ -100,8 +101,6 @@ def check_points(points: Sequence[LearningPoint], D: int, at_tokens: int) -> Non
             raise SpecError(f"AL({D}) must be in 1..{1 + D}; got {point.AL} at {point.tokens} tokens")
         if point.ci95 is not None and not -math.inf < point.ci95[0] <= point.ci95[1] < math.inf:
             raise SpecError(f"AL_ci95 must be two numbers, the lower first; got {point.ci95} at {point.tokens} tokens")
-    if len({point.tokens for point in points}) < len(points):
-        raise SpecError("two checkpoints have the same tokens; give each once")
 
 
 def too_few(ordered: Sequence[LearningPoint]) -> str | None:
