@@ -277,6 +277,9 @@ def test_of_much_text_whole_blocks_of_rows_are_walked_and_all_is_counted(
     assert (everything.data.walked_rows, some.data.walked_rows) == (40, 20)
     assert some.vocabularies[0].target_ids.tolist() == everything.vocabularies[0].target_ids.tolist()
     assert some.reports[0].counted.all.coverage == everything.reports[0].counted.all.coverage
+    held = some.reports[0].held_out
+    assert held is not None
+    assert held.all.curve  # a held-out row in every block
     chosen = [one for k, one in enumerate(rows) if k // 10 in (0, 2)]
     steps, accepted = brute_ceiling(chosen, set(some.vocabularies[0].target_ids.tolist()), 2, 8)
     assert 1 + accepted / steps == some.reports[0].counted.all.curve[1].AL
