@@ -90,6 +90,11 @@ class TokenFile:
         """Tokens that the target wrote."""
         return int(np.unpackbits(self._mask, count=len(self._tokens)).sum())
 
+    def rows_by_category(self) -> dict[str, int]:
+        """How many rows each category has, by name; rows without one under an empty name."""
+        counts = np.bincount(self._category, minlength=len(self.categories)).tolist()
+        return dict(zip(self.categories, counts, strict=True))
+
     @property
     def sha256(self) -> str:
         """Hash of the whole file."""
@@ -111,7 +116,8 @@ def write_tokens(path: Path, rows: Iterable[Row], origin: Origin) -> None:
     lengths = [len(row.ids) for row in kept]
     ids = np.concatenate([row.ids for row in kept]) if kept else np.zeros(0, dtype=np.int64)
     if len(ids) and not 0 <= ids.min() <= ids.max() < origin.vocab_size:
-        raise SpecError(f"{path}: token id {ids.max()} is outside the target's vocabulary of {origin.vocab_size}")
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise SpecError(f"{path}: token id {wrong} is outside the target's vocabulary of {origin.vocab_size}")
     bits = np.concatenate([row.mask for row in kept]) if kept else np.zeros(0, dtype=bool)
     arrays: Mapping[str, NDArray[Any]] = {
         "tokens": ids.astype(np.uint16 if origin.vocab_size <= 1 << 16 else np.uint32),
