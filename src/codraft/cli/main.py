@@ -16,9 +16,12 @@ VERBS = {
     "advise": "The best drafter and D by load from AL curves and step times you have, as records or CSV.",
     "frontier": "Throughput against interactivity, with and without speculation, from the same figures.",
     "generate": "Lossless decoding with any drafter, or none.",
+    "train": "A drafter for a target: its answers as data, losses as published, AL in the loop, resumable.",
     "convert": "A drafter's checkpoint in another public layout, bit for bit; no torch.",
     "report": "A study's page, written anew.",
 }
+# Verbs of several commands: `codraft train data ...`; without one of these the verb itself is run.
+PARTS = {"train": ("data", "show", "vocab", "features", "plan")}
 TORCH_EXTRA = ("torch", "transformers", "accelerate", "gguf")
 HELP = f"""codraft: which draft mechanism and which draft length D to run, proved by measurement.
 
@@ -77,16 +80,19 @@ def run(argv: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise SpecError(f"unknown verb '{verb}'; choose one of {', '.join(VERBS)}, or see `codraft --help`")
+    if rest and rest[0] in PARTS.get(verb, ()):
+        return run_verb(f"{verb} {rest[0]}", rest[1:])
     return run_verb(verb, rest)
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
-    """Parse one verb's flags from its signature and call it."""
+    """Parse the flags of a verb, or of one of its parts, from its signature and call it."""
     import cyclopts
 
     from codraft.core.errors import SpecError
 
-    function = getattr(importlib.import_module(f"codraft.cli.{verb}"), verb)
+    module = importlib.import_module(f"codraft.cli.{verb.replace(' ', '_')}")
+    function = getattr(module, verb.rpartition(" ")[2])
     app = cyclopts.App(
         name=f"codraft {verb}",
         help_format="markdown",

@@ -62,6 +62,15 @@ class RichUi:
         console.print(f"  {escape(title)} [dim]({time.perf_counter() - start:.1f} s)[/dim]")
 
 
+class QuietUi:
+    """Nothing at all: for processes beside the one that people read."""
+
+    @contextmanager
+    def stage(self, title: str) -> "Iterator[Report]":
+        """See `RichUi.stage`."""
+        yield lambda done, total: None
+
+
 def interval(pair: tuple[float, float] | None, digits: int = 2) -> str:
     """`low..high`, or why there is none."""
     return "-" if pair is None else f"{pair[0]:.{digits}f}..{pair[1]:.{digits}f}"

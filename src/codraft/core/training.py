@@ -1,7 +1,7 @@
 """What training and its preparation found: records of `codraft train`."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from codraft.core.provenance import Record
 
@@ -122,3 +122,39 @@ class Forecast:
     num_points: int
     last: tuple[int, float] | None = None
     best: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedPoint:
+    """An evaluation: supervised tokens seen, repeats counted, and AL at the D that picks the best checkpoint."""
+
+    tokens: int
+    AL: float
+    AL_ci95: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRecord(Record):
+    """A training run. `seconds` of the steps by what they went into, summed over this process's part of the run;
+    `tokens_per_s` is the median of all steps. `AL` is the best checkpoint's by D, on held-out streams."""
+
+    SCHEMA: ClassVar[str] = "codraft.train/1"
+    mechanism: str
+    target: str
+    output: str
+    weights_sha256: str
+    parameters: int
+    columns: int
+    steps: int
+    best_step: int
+    supervised_tokens_seen: int
+    training_s: float
+    tokens_per_s: float | None = None
+    seconds: dict[str, float]
+    select_D: int
+    AL: dict[str, float]
+    domains: dict[str, dict[str, float]]
+    points: list[TrainedPoint]
+    forecast: Forecast | None = None
+    recipe: dict[str, Any]
+    wall_s: float

@@ -11,6 +11,7 @@ they come round again the rows go on alone.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -205,7 +206,7 @@ class Rollout:
         if len(self._starts) == 1:
             return [slice(0, len(self.rows_N))]
         edges = [*torch.searchsorted(self.rows_N, self._first_of).tolist(), len(self.rows_N)]
-        return [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
+        return [slice(first, last) for first, last in pairwise(edges)]
 
     def _select(self, mask_N: Tensor) -> None:
         if bool(mask_N.all()):

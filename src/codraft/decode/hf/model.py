@@ -325,13 +325,45 @@ class HFModel:
 
     def read_out(self, hidden_NH: Tensor) -> Tensor:
         """[N, V] logits of hidden states after the last norm, scaled and capped as the model does it."""
+        return self.scaled(self.model.get_output_embeddings()(hidden_NH))
+
+    def head_rows(self, ids_C: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rows [C, H] of the output head, and their biases [C] where it has some; copies."""
+        head = self.model.get_output_embeddings()
+        bias = getattr(head, "bias", None)
+        return head.weight.detach()[ids_C], None if bias is None else bias.detach()[ids_C]
+
+    def scaled(self, logits_NV: Tensor) -> Tensor:
+        """What the model makes of its output head's numbers."""
         config = self.model.config.get_text_config(decoder=True)
-        logits_NV: Tensor = self.model.get_output_embeddings()(hidden_NH)
         logits_NV = logits_NV * (getattr(config, "logit_scale", None) or 1.0)
         logits_NV = logits_NV / (getattr(config, "logits_scaling", None) or 1.0)
         logits_NV = logits_NV * (getattr(config, "lm_head_multiplier", None) or 1.0)
         cap = getattr(config, "final_logit_softcapping", None)
         return logits_NV if cap is None else cap * torch.tanh(logits_NV / cap)
+
+    def last_norm(self, hidden_NH: Tensor) -> Tensor:
+        """[N, H] of the last layer's output, as the output head reads it."""
+        normed_NH: Tensor = self._module_of("final")(hidden_NH)
+        return normed_NH
+
+    def norm_weight(self) -> Tensor | None:
+        """[H] of the last norm, where it has such a weight."""
+        weight: Tensor | None = getattr(self._module_of("final"), "weight", None)
+        return None if weight is None else weight.detach()
+
+    def layer_tensors(self, index: int) -> dict[str, Tensor]:
+        """Tensors of one decoder layer, by their names within it."""
+        return {name: value.detach() for name, value in self._module_of(index).state_dict().items()}
+
+    def whole_rows(self, rows: Sequence[Sequence[int]], taps: Sequence[Tap]) -> dict[Tap, list[Tensor]]:
+        """The tapped features [T_b, H] of whole sequences, without cache and logits. Gradients as the caller says.
+
+        Rows stand left-aligned, so causal attention never reaches the padding behind them.
+        """
+        with self._tapped(taps) as tapped:
+            self.model.get_decoder()(input_ids=self._ids(rows), use_cache=False)
+        return {tap: [states_BTH[b, : len(row)] for b, row in enumerate(rows)] for tap, states_BTH in tapped.items()}
 
     @property
     def ragged(self) -> Ragged:

@@ -1,0 +1,1 @@
+"""Scripts that other environments run: each imports its engine and nothing of codraft."""

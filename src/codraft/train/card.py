@@ -1,0 +1,132 @@
+"""A trained drafter's folder: the checkpoint, `codraft.json` that says how it was made, and a README for people."""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from codraft.core.errors import SpecError
+from codraft.core.files import PART, sha256_file, write_failure
+from codraft.core.provenance import provenance
+from codraft.core.schema import AcceptanceResult
+from codraft.core.training import Forecast
+from codraft.decode.hf.load import device_label, engine_versions
+from codraft.train.checkpoint import CONFIG, WEIGHTS, Trainable, export
+from codraft.train.state import Progress
+
+if TYPE_CHECKING:
+    from codraft.train.job import Bench
+
+FACTS, README = "codraft.json", "README.md"
+SCHEMA = "codraft.drafter/1"
+
+
+def write_drafter(
+    bench: "Bench", trainable: Trainable, result: AcceptanceResult, progress: Progress, forecast: Forecast | None
+) -> None:
+    """The drafter as it stands into the output folder, file by file, each whole."""
+    output = bench.job.output
+    try:
+        part = Path(tempfile.mkdtemp(dir=bench.job.run, prefix=".export.", suffix=PART))
+        try:
+            values = {name: p.detach() for name, p in trainable.module.named_parameters() if p.requires_grad}
+            export(trainable, values, part, torch.bfloat16)
+            facts = facts_of(bench, trainable, result, progress, sha256_file(part / WEIGHTS))
+            (part / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            (part / README).write_text(readme(facts), encoding="utf-8")
+            # Weights last: a config without weights is refused, weights beside another's config might not be.
+            for file in sorted(part.iterdir(), key=lambda one: one.name == WEIGHTS):
+                os.replace(file, output / file.name)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise SpecError(write_failure(output / CONFIG, error)) from error
+
+
+def facts_of(
+    bench: "Bench", trainable: Trainable, result: AcceptanceResult, progress: Progress, sha256: str
+) -> dict[str, Any]:
+    """How a drafter was made, and what it does."""
+    job, data = bench.job, bench.data
+    learning = sum(p.numel() for p in trainable.module.parameters() if p.requires_grad)
+    return {
+        "schema": SCHEMA,
+        "mechanism": job.mechanism,
+        "target": job.target,
+        "from": job.source,
+        "parameters": learning,
+        "weights_sha256": sha256,
+        "recipe": asdict(job.recipe),
+        "columns": len(bench.columns.ids_C),
+        "data": {
+            "sha256": data.sha256,
+            "rows": len(data),
+            "tokens": data.num_tokens,
+            "supervised": data.num_supervised,
+            "written_by": data.origin.target,
+            "sampling": data.origin.sampling,
+        },
+        "training": {
+            "step": progress.step,
+            "of_steps": bench.loop.steps,
+            "supervised_tokens_seen": progress.tokens,
+            "seconds": round(progress.seconds, 1),
+            "seed": job.seed,
+            "processes": bench.ranks.world,
+        },
+        "held_out": {
+            "streams": len(bench.held.streams),
+            "AL": {str(point.D): round(point.AL, 4) for point in result.curve},
+            "domains": {
+                name: {str(point.D): round(point.AL, 4) for point in part.curve}
+                for name, part in result.domains.items()
+                if not name.startswith("context ")
+            },
+        },
+        "provenance": asdict(
+            provenance(
+                engine=engine_versions(), input_hashes={"data": data.sha256[:16]}, dtype="float32",
+                device=device_label(), seeds=(job.seed,),
+            )
+        ),
+    }  # fmt: skip
+
+
+def readme(facts: dict[str, Any]) -> str:
+    """The same for people, as a model card."""
+    data, training, held = facts["data"], facts["training"], facts["held_out"]
+    curve = " | ".join(f"{AL:.2f}" for AL in held["AL"].values())
+    recipe = ", ".join(f"{name} {value}" for name, value in facts["recipe"].items())
+    mechanism = facts["mechanism"]
+    return "\n".join(
+        [
+            "---",
+            f"base_model: {facts['target']}",
+            "tags: [speculative-decoding, codraft]",
+            "---",
+            f"# {mechanism} drafter for {facts['target']}",
+            "",
+            f"Drafts tokens for {facts['target']}, whose text stays its own. Made by `codraft train {mechanism}`.",
+            "",
+            "| D | " + " | ".join(held["AL"]) + " |",
+            "|---" * (len(held["AL"]) + 1) + "|",
+            f"| AL | {curve} |",
+            "",
+            f"Acceptance length (bonus token included) on {held['streams']} held-out streams, by replay.",
+            "",
+            f"* {facts['parameters']:,} parameters of its own; sha256 of the weights {facts['weights_sha256']}",
+            f"* step {training['step']} of {training['of_steps']}, {training['supervised_tokens_seen']:,} supervised "
+            f"tokens seen, {training['seconds'] / 60:.0f} minutes",
+            f"* data: {data['rows']:,} rows, {data['tokens']:,} tokens, {data['supervised']:,} of them written by "
+            f"{data['written_by']}",
+            f"* recipe: {recipe}",
+            "",
+            "    codraft accept " + str(facts["target"]) + f" -d {mechanism}:THIS_FOLDER -p PROMPTS",
+            "",
+        ]
+    )

@@ -1,0 +1,222 @@
+"""What a drafter reads of the target: hidden states of the rows it learns from, computed beside it or written before.
+
+Offline features lie in shards, one safetensors file for so many rows, each written whole; what is there already is not
+written again. A shard holds `layer.I` [T, H] for every tapped layer, rows one after the other. `final` is never stored:
+it is the last norm over the last layer's output.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from codraft.core.errors import SpecError
+from codraft.core.files import PART, write_failure
+from codraft.decode.hf.model import HFModel
+from codraft.decode.target import Tap
+from codraft.train.tokens import TokenFile
+
+# Tokens of a shard: at a hidden size of 4096, four layers of bfloat16 make half a gigabyte.
+SHARD_TOKENS = 16384
+# Rows of the target's pass are padded to the longest of so many tokens.
+PASS_TOKENS = 4096
+SCHEMA = "codraft.features/1"
+
+
+class FeatureSource(Protocol):
+    """Features of rows, by the tap that a drafter names."""
+
+    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
+        """[T, H] for each tap, rows one after the other, each cut at `max_length`."""
+        ...
+
+
+class Online:
+    """The target beside the drafter."""
+
+    def __init__(self, target: HFModel, data: TokenFile, taps: Sequence[Tap]) -> None:
+        self.target, self.data, self.taps = target, data, tuple(taps)
+
+    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
+        """See `FeatureSource.features`."""
+        ids = [self.data.row(row).ids[:max_length].tolist() for row in rows]
+        return {tap: torch.cat(parts) for tap, parts in read(self.target, ids, self.taps).items()}
+
+
+@torch.no_grad()
+def read(target: HFModel, ids: Sequence[Sequence[int]], taps: Sequence[Tap]) -> dict[Tap, list[Tensor]]:
+    """Features of whole sequences, some at a time; `final` by way of the last layer where that is wanted too."""
+    wanted = tuple(taps)
+    found: dict[Tap, list[Tensor]] = {tap: [] for tap in wanted}
+    start = 0
+    while start < len(ids):
+        longest, end = len(ids[start]), start + 1
+        while end < len(ids) and max(longest, len(ids[end])) * (end + 1 - start) <= PASS_TOKENS:
+            longest, end = max(longest, len(ids[end])), end + 1
+        for tap, parts in target.whole_rows(ids[start:end], wanted).items():
+            found[tap] += parts
+        start = end
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Rows `first` .. `last` - 1 in one file; `starts` where each begins in it."""
+
+    name: str
+    first: int
+    last: int
+    starts: NDArray[np.int64]
+
+
+def shards_of(lengths: NDArray[np.int64]) -> list[Shard]:
+    """How rows of these lengths are divided; of the lengths alone, so that writer and reader agree."""
+    shards: list[Shard] = []
+    first = held = 0
+    for row, length in enumerate(lengths.tolist()):
+        if held and held + length > SHARD_TOKENS:
+            shards.append(shard(len(shards), first, row, lengths))
+            first, held = row, 0
+        held += length
+    return [*shards, shard(len(shards), first, len(lengths), lengths)] if held else shards
+
+
+def shard(number: int, first: int, last: int, lengths: NDArray[np.int64]) -> Shard:
+    """One shard."""
+    starts = np.concatenate(([0], np.cumsum(lengths[first:last])))
+    return Shard(f"features-{number:05d}.safetensors", first, last, starts)
+
+
+def write_features(
+    target: HFModel, data: TokenFile, taps: Sequence[int], folder: Path, dtype: torch.dtype, progress: Any = None
+) -> int:
+    """All shards that are not there yet; how many were written."""
+    told = description(data, taps, dtype)
+    check_folder(folder, told)
+    shards = shards_of(data.lengths)
+    written = 0
+    for done, one in enumerate(shards, start=1):
+        if not (folder / one.name).exists():
+            ids = [data.row(row).ids.tolist() for row in range(one.first, one.last)]
+            found = read(target, ids, taps)
+            tensors = {f"layer.{tap}": torch.cat(parts).to(dtype).cpu() for tap, parts in found.items()}
+            save_shard(folder / one.name, tensors)
+            written += 1
+        if progress:
+            progress(done, len(shards))
+    return written
+
+
+def save_shard(path: Path, tensors: dict[str, Tensor]) -> None:
+    """One file, whole or absent."""
+    part = path.with_suffix(PART)
+    try:
+        save_file(tensors, part)
+        part.replace(path)
+    except OSError as error:
+        raise SpecError(write_failure(path, error)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def description(data: TokenFile, taps: Sequence[int], dtype: torch.dtype) -> dict[str, Any]:
+    """What a folder of features is of."""
+    return {
+        "schema": SCHEMA,
+        "target": data.origin.target,
+        "data": data.sha256,
+        "taps": sorted(taps),
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+
+
+def check_folder(folder: Path, told: Mapping[str, Any]) -> None:
+    """Begin a folder of features, or go on with one of the same rows and layers."""
+    file = folder / "features.json"
+    if not file.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise SpecError(write_failure(file, error)) from error
+    held = read_description(folder)
+    differing = [key for key in told if held.get(key) != told[key]]
+    if differing:
+        key = differing[0]
+        raise SpecError(f"{folder} holds features of another {key} ({held.get(key)}, not {told[key]}); name a new one")
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """features.json of a folder."""
+    file = folder / "features.json"
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{folder} holds no features ({error}); write some with: codraft train features") from error
+    if not isinstance(held, dict) or held.get("schema") != SCHEMA:
+        raise SpecError(f"{file} is no description of features ({SCHEMA}); write some with: codraft train features")
+    return held
+
+
+class Offline:
+    """Features written before. SpecError where a shard is missing, cut, or of other rows or layers."""
+
+    def __init__(self, folder: Path, data: TokenFile, taps: Sequence[Tap], target: HFModel | None) -> None:
+        held = read_description(folder)
+        if held["data"] != data.sha256:
+            raise SpecError(f"{folder} holds features of other rows than {data.path}; write them for these")
+        self.target, self.taps = target, tuple(taps)
+        self._last = None if target is None else target.num_layers - 1
+        wanted = sorted({self._stored(tap) for tap in taps})
+        missing = [tap for tap in wanted if tap not in held["taps"]]
+        if missing:
+            raise SpecError(f"{folder} has no features of layer {missing[0]}; it has those of {held['taps']}")
+        self._wanted = wanted
+        self._shards = shards_of(data.lengths)
+        absent = [one.name for one in self._shards if not (folder / one.name).exists()]
+        if absent:
+            raise SpecError(
+                f"{folder} lacks {len(absent)} of {len(self._shards)} shards ({absent[0]}); go on writing them with: "
+                "codraft train features"
+            )
+        self._firsts = [one.first for one in self._shards]
+        self._open, self._handles = ExitStack(), {}
+        for one in self._shards:
+            try:
+                handle = self._open.enter_context(safe_open(folder / one.name, framework="pt"))
+                self._handles[one.name] = {tap: handle.get_slice(f"layer.{tap}") for tap in wanted}
+            except (OSError, SafetensorError) as error:
+                raise SpecError(f"cannot read {folder / one.name}: {error}; delete it, and write it again") from error
+
+    def _stored(self, tap: Tap) -> int:
+        """The layer that a tap is made of."""
+        if tap != "final":
+            return tap
+        if self._last is None:
+            raise ValueError("the last norm is the target's")
+        return self._last
+
+    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
+        """See `FeatureSource.features`; in float32, on the target's device."""
+        parts: dict[int, list[Tensor]] = {tap: [] for tap in self._wanted}
+        for row in rows:
+            one = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1]
+            start, end = (int(at) for at in one.starts[row - one.first : row - one.first + 2])
+            for tap, slices in self._handles[one.name].items():
+                parts[tap].append(slices[start : min(end, start + max_length)])
+        device = "cpu" if self.target is None else self.target.device
+        stored = {tap: torch.cat(found).to(device).float() for tap, found in parts.items()}
+        found: dict[Tap, Tensor] = {tap: stored[self._stored(tap)] for tap in self.taps if tap != "final"}
+        if "final" in self.taps and self.target is not None:
+            with torch.no_grad():
+                found["final"] = self.target.last_norm(stored[self._stored("final")])
+        return found

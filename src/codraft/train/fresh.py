@@ -1,0 +1,299 @@
+"""Checkpoints to begin with: a whole drafter in a public layout, made from the target's own layers or from noise.
+
+Training then opens it like any other drafter (`--from`), so what is trained is what an engine will load, from the first
+step on. Layouts: EAGLE-3 as SafeAILab and SpecForge write it, DFlash as z-lab, DSpark as SpecForge, MTP as MiMo, an
+external drafter as transformers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from codraft.core.errors import CapabilityError, SpecError
+from codraft.decode.hf.model import HFModel
+from codraft.drafters.eagle3 import usual_taps
+from codraft.formats.heads.head import HEAD
+
+Tensors = dict[str, Tensor]
+Config = dict[str, Any]
+# Standard deviation of what is made of noise: that of Llama's own initialisation.
+NOISE = 0.02
+# Noise beside what is copied: small, so that the copy works as it is.
+TRACE = 0.002
+PARTS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is asked of a fresh drafter; None where the mechanism's usual choice stands.
+
+    `target_ids` [V'] is a reduced vocabulary. `chosen` are the target's layers that an external drafter is made of.
+    `ffn` is the width of a head's feed-forward.
+    """
+
+    init: Literal["target", "random"] = "target"
+    seed: int = 0
+    layers: int | None = None
+    ffn: int | None = None
+    taps: tuple[int, ...] | None = None
+    target_ids: Tensor | None = None
+    block_size: int | None = None
+    mask_token_id: int | None = None
+    markov_rank: int | None = None
+    chosen: tuple[int, ...] | None = None
+
+
+class Source:
+    """The target as something to copy from: its config in plain words, its layers, its ends."""
+
+    def __init__(self, target: HFModel) -> None:
+        self.target = target
+        self.text = target.model.config.get_text_config(decoder=True)
+        shape = target.attention_shape()
+        if shape is None:
+            raise CapabilityError(
+                f"{target.id}: its config names no attention heads, so no drafter can be made like it; adapt one with "
+                "--from"
+            )
+        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.hidden, self.num_layers = target.hidden_size, target.num_layers
+        self.ffn = int(getattr(self.text, "intermediate_size", None) or 4 * self.hidden)
+
+    def keys(self, **more: Any) -> Config:
+        """Config keys of decoder layers like the target's."""
+        text = self.text
+        rope = dict(getattr(text, "rope_parameters", None) or {"rope_theta": getattr(text, "rope_theta", 10_000.0)})
+        plain = rope.get("rope_type", "default") == "default"
+        return {
+            "hidden_size": self.hidden,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.target.vocab_size,
+            "max_position_embeddings": int(getattr(text, "max_position_embeddings", 2048)),
+            "rms_norm_eps": float(getattr(text, "rms_norm_eps", 1e-6)),
+            "hidden_act": getattr(text, "hidden_act", "silu"),
+            # Every loader reads this key; scaled positions need the whole part.
+            **({"rope_theta": float(rope["rope_theta"])} if plain else {"rope_parameters": rope}),
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+            **more,
+        }
+
+
+class Maker:
+    """Tensors of a drafter in the making, from noise that a seed gives and from copies."""
+
+    def __init__(self, source: Source, shape: Shape) -> None:
+        self.source, self.shape = source, shape
+        self.tensors: Tensors = {}
+        self._noise = torch.Generator().manual_seed(shape.seed)
+
+    def noise(self, *size: int, scale: float = NOISE) -> Tensor:
+        """Normal numbers."""
+        return torch.randn(*size, generator=self._noise) * scale
+
+    def identity(self, rows: int, columns: int, at: int) -> Tensor:
+        """[rows, columns] that hands on `rows` channels from column `at`, with a trace of noise everywhere."""
+        matrix = self.noise(rows, columns, scale=TRACE)
+        if self.shape.init == "random":
+            return self.noise(rows, columns)
+        matrix[:, at : at + rows] += torch.eye(rows)
+        return matrix
+
+    def layer(self, prefix: str, index: int, *, inputs: int = 1, ffn: int | None = None, qk_norm: bool = False) -> None:
+        """A decoder layer under `prefix`, like the target's layer `index`. `inputs`: how many hidden sizes wide the
+        attention reads; what is copied reads the last of them."""
+        s = self.source
+        H, width = s.hidden, ffn or s.ffn
+        sizes = {
+            "self_attn.q_proj": (s.heads * s.head_dim, inputs * H),
+            "self_attn.k_proj": (s.kv_heads * s.head_dim, inputs * H),
+            "self_attn.v_proj": (s.kv_heads * s.head_dim, inputs * H),
+            "self_attn.o_proj": (H, s.heads * s.head_dim),
+            "mlp.gate_proj": (width, H),
+            "mlp.up_proj": (width, H),
+            "mlp.down_proj": (H, width),
+        }
+        own = s.target.layer_tensors(index) if self.shape.init == "target" else {}
+        for part, size in sizes.items():
+            self.tensors[f"{prefix}{part}.weight"] = self._like(own.get(f"{part}.weight"), size)
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            given = own.get(f"{norm}.weight")
+            fits = given is not None and given.shape == (H,)
+            self.tensors[f"{prefix}{norm}.weight"] = (
+                given.float().clone() if fits and given is not None else torch.ones(H)
+            )
+        if qk_norm:
+            for part in "qk":
+                self.tensors[f"{prefix}self_attn.{part}_norm.weight"] = torch.ones(s.head_dim)
+
+    def _like(self, given: Tensor | None, size: tuple[int, int]) -> Tensor:
+        """A copy, cut or padded with a trace of noise to `size`; noise where there is nothing to copy."""
+        if given is None or given.dim() != 2:
+            return self.noise(*size)
+        made = self.noise(*size, scale=TRACE)
+        rows, columns = min(size[0], given.shape[0]), min(size[1], given.shape[1])
+        made[:rows, size[1] - columns :] = given[:rows, :columns].float()
+        return made
+
+    def final_norm(self) -> Tensor:
+        """The target's last norm."""
+        weight = self.source.target.norm_weight()
+        if self.shape.init == "random" or weight is None or weight.shape != (self.source.hidden,):
+            return torch.ones(self.source.hidden)
+        return weight.float().clone()
+
+
+def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
+    """One layer over three fused features; its own output head over a reduced vocabulary [EAGLE-3]."""
+    taps, make = shape.taps or usual_taps(source.num_layers), Maker(source, shape)
+    H, ids = source.hidden, shape.target_ids
+    make.layer("midlayer.", min(max(taps) + 1, source.num_layers - 1), inputs=2, ffn=shape.ffn)
+    t = make.tensors
+    # What the copied layer normed was the hidden state.
+    t["midlayer.hidden_norm.weight"] = t["midlayer.input_layernorm.weight"].clone()
+    t["midlayer.input_layernorm.weight"] = torch.ones(H)
+    t["fc.weight"] = make.identity(H, len(taps) * H, (len(taps) - 1) * H)
+    t["norm.weight"] = make.final_norm()
+    config: Config = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        **source.keys(intermediate_size=shape.ffn or source.ffn),
+    }
+    if taps != usual_taps(source.num_layers):
+        config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(taps), "use_aux_hidden_state": True}
+    if ids is not None:
+        weight, _ = source.target.head_rows(ids.to(source.target.device))
+        t[HEAD] = weight.float().cpu().clone()
+        config["draft_vocab_size"] = len(ids)
+        t["d2t"] = ids - torch.arange(len(ids))
+        t["t2d"] = torch.zeros(source.target.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+    return config, t
+
+
+def block_taps(num_layers: int, count: int = 3) -> tuple[int, ...]:
+    """Layers whose outputs a block head reads where none are named: EAGLE-3's three, so that one set of features
+    serves both; z-lab's rule spreads any other number over the layers."""
+    if count == len(usual_taps(num_layers)):
+        return usual_taps(num_layers)
+    if count == 1:
+        return (num_layers // 2,)
+    return tuple(round(1 + i * (num_layers - 4) / (count - 1)) for i in range(count))
+
+
+def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors]:
+    """Qwen3-like layers over a block of masks; embedding and output head are the target's [DFlash] [DSpark]."""
+    taps, layers, make = shape.taps or block_taps(source.num_layers), shape.layers or 2, Maker(source, shape)
+    H, t = source.hidden, make.tensors
+    for i in range(layers):
+        make.layer(f"layers.{i}.", source.num_layers - layers + i, ffn=shape.ffn, qk_norm=True)
+    t["fc.weight"] = make.identity(H, len(taps) * H, (len(taps) - 1) * H)
+    t["hidden_norm.weight"] = t["layers.0.input_layernorm.weight"].clone()
+    t["norm.weight"] = make.final_norm()
+    nested: Config = {"mask_token_id": shape.mask_token_id, "target_layer_ids": list(taps)}
+    config: Config = {
+        "architectures": ["DFlashDraftModel" if mechanism == "dflash" else "DSparkDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": layers,
+        **source.keys(intermediate_size=shape.ffn or source.ffn, attention_bias=False),
+        "layer_types": ["full_attention"] * layers,
+        "num_target_layers": source.num_layers,
+        "block_size": shape.block_size,
+        "dflash_config": nested,
+    }
+    if mechanism == "dspark":
+        rank, V = shape.markov_rank or 256, source.target.vocab_size
+        nested |= {
+            "projector_type": "dspark",
+            "attention_mode": "mha" if source.kv_heads == source.heads else "gqa",
+            "confidence_head_alpha": 1.0,
+            "markov_rank": rank,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        }
+        t["markov_head.markov_w1.weight"] = make.noise(V, rank)
+        # No bias before anything is learnt, and none ever for what is never seen.
+        t["markov_head.markov_w2.weight"] = torch.zeros(V, rank)
+        t["confidence_head.proj.weight"] = make.noise(1, H + rank)
+        t["confidence_head.proj.bias"] = torch.zeros(1)
+    return config, t
+
+
+def mtp(source: Source, shape: Shape) -> tuple[Config, Tensors]:
+    """One module like the target's last layer, in MiMo's layout, which has Llama's kind of layer [MiMo]."""
+    make, at = Maker(source, shape), "model.mtp_layers.0."
+    own = source.target.layer_tensors(source.num_layers - 1)
+    unlike = next((name for name in own if name.removesuffix(".weight") not in PARTS), None)
+    if unlike is not None:
+        raise CapabilityError(
+            f"{source.target.id}: a fresh MTP module can be made for layers of Llama's kind, and this target's have "
+            f"{unlike}; train modules that it has with --from, or choose another mechanism"
+        )
+    make.layer(at, source.num_layers - 1, ffn=shape.ffn)
+    t, H = make.tensors, source.hidden
+    t[f"{at}token_layernorm.weight"] = torch.ones(H)
+    t[f"{at}hidden_layernorm.weight"] = make.final_norm()
+    # The hidden state comes first.
+    t[f"{at}input_proj.weight"] = make.identity(H, 2 * H, 0)
+    t[f"{at}final_layernorm.weight"] = make.final_norm()
+    config: Config = {
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "mimo",
+        "num_hidden_layers": source.num_layers,
+        "num_nextn_predict_layers": 1,
+        **source.keys(intermediate_size=shape.ffn or source.ffn, attention_bias=False),
+    }
+    return config, t
+
+
+def external(source: Source, shape: Shape) -> tuple[Config, Tensors]:
+    """A model of some of the target's layers, between the target's own ends."""
+    chosen = shape.chosen or spread(source.num_layers, shape.layers or max(1, source.num_layers // 4))
+    outside = next((i for i in chosen if not 0 <= i < source.num_layers), None)
+    if outside is not None:
+        raise SpecError(f"--layers: {outside} is none of the target's layers 0..{source.num_layers - 1}")
+    config = source.target.model.config.to_dict()
+    config["num_hidden_layers"] = len(chosen)
+    kinds = config.get("layer_types")
+    if isinstance(kinds, Sequence) and len(kinds) == source.num_layers:
+        config["layer_types"] = [kinds[i] for i in chosen]
+    return config, external_tensors(source.target.model.state_dict(), chosen)
+
+
+def external_tensors(state: Mapping[str, Tensor], chosen: Sequence[int]) -> Tensors:
+    """The target's tensors, of its layers the chosen ones, numbered anew."""
+    made: Tensors = {}
+    for name, value in state.items():
+        head, middle, rest = name.partition("layers.")
+        number, dot, tail = rest.partition(".")
+        if not middle or not number.isdigit():
+            made[name] = value
+        for place, index in enumerate(chosen):
+            if middle and number == str(index):
+                made[f"{head}layers.{place}{dot}{tail}"] = value
+    return {name: value.detach().clone() for name, value in made.items()}
+
+
+def spread(num_layers: int, count: int) -> tuple[int, ...]:
+    """So many layers, the first and the last among them, the others spread evenly."""
+    if count == 1:
+        return (num_layers - 1,)
+    return tuple(round(i * (num_layers - 1) / (count - 1)) for i in range(count))
+
+
+MAKERS: Mapping[str, Any] = {
+    "eagle3": eagle3,
+    "mtp": mtp,
+    "dflash": lambda source, shape: block(source, shape, "dflash"),
+    "dspark": lambda source, shape: block(source, shape, "dspark"),
+    "external": external,
+}

@@ -1,0 +1,289 @@
+"""The job behind `codraft train`: a target, its answers and a recipe in; a drafter in a public layout out.
+
+The output folder holds the best drafter so far, by AL, in the layout that it began in, from the first evaluation on.
+`run/` beside it holds what the run needs to go on: the checkpoint it began as, the state, the log.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from codraft.core.errors import SpecError
+from codraft.core.files import sha256_text, write_failure
+from codraft.core.spec import check_positive
+from codraft.decode.hf.load import Card, load_card
+from codraft.decode.hf.model import HFModel
+from codraft.decode.target import Tap
+from codraft.replay.job import Ui
+from codraft.train.batches import BatchPlan, Schedule
+from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
+from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, shared
+from codraft.train.evaluate import HeldOut, hold_out, learning_rows
+from codraft.train.features import FeatureSource, Offline, Online
+from codraft.train.fresh import Shape
+from codraft.train.loop import Feed, Loop
+from codraft.train.objective import columns_of, objective_of
+from codraft.train.optim import optimizers_of
+from codraft.train.readout import Columns
+from codraft.train.recipe import Recipe
+from codraft.train.state import FILE, load_state
+from codraft.train.tokens import TokenFile
+from codraft.train.vocab import build, kept_of, read_draft_vocabulary
+
+Mechanism = Literal["eagle3", "mtp", "dflash", "dspark", "external"]
+MECHANISMS: tuple[Mechanism, ...] = ("eagle3", "mtp", "dflash", "dspark", "external")
+BLOCKS = ("dflash", "dspark")
+RUN, BEGIN, ASKED = "run", "begin", "asked.json"
+DEFAULT_SHORTLIST, DEFAULT_DRAFT_VOCAB = 12288, 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob:
+    """What was asked. `source` is a drafter to go on from, None for a fresh one of `shape`. `shortlist` 0: all columns
+    of a borrowed output head. `select` is the D whose AL picks the best checkpoint."""
+
+    mechanism: Mechanism
+    target: str
+    data: Path
+    output: Path
+    recipe: Recipe
+    shape: Shape = field(default_factory=Shape)
+    source: str | None = None
+    draft_vocab: Path | None = None
+    features: Path | None = None
+    shortlist: int = DEFAULT_SHORTLIST
+    max_length: int = 1024
+    batch_tokens: int = 4096
+    accumulate: int = 1
+    max_steps: int | None = None
+    eval_every: int = 100
+    save_every: int = 50
+    held_out: int | None = None
+    depth: int = 8
+    select: int = 4
+    dtype: str = "auto"
+    autocast: bool = False
+    checkpointing: bool = False
+    parallel: Parallel = "ddp"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in MECHANISMS:
+            raise SpecError(f"cannot train '{self.mechanism}'; choose of {', '.join(MECHANISMS)}")
+        for name in ("max_length", "batch_tokens", "accumulate", "eval_every", "save_every", "depth", "select"):
+            check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
+        check_positive(self.max_steps, "--max-steps")
+        if self.select > self.depth:
+            raise SpecError(f"--select must be at most --depth {self.depth}; got {self.select}")
+
+    @property
+    def run(self) -> Path:
+        """Where the run keeps its state."""
+        return self.output / RUN
+
+    def asked(self, data: TokenFile) -> dict[str, Any]:
+        """What a run is; another answer here is another run. Where files lie and how often is measured is not."""
+        told = {
+            "mechanism": self.mechanism,
+            "target": self.target,
+            "data": data.sha256,
+            "from": self.source,
+            "recipe": asdict(self.recipe),
+            "shape": {name: plain(getattr(self.shape, name)) for name in Shape.__slots__},
+        }
+        for name in (
+            "shortlist",
+            "max_length",
+            "batch_tokens",
+            "accumulate",
+            "max_steps",
+            "held_out",
+            "autocast",
+            "seed",
+        ):
+            told[name] = getattr(self, name)
+        return told
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; a long list of ids by its hash."""
+    return sha256_text(repr(value.tolist()))[:16] if isinstance(value, Tensor) else value
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """All that a run has at hand before its first step."""
+
+    job: TrainJob
+    card: Card
+    data: TokenFile
+    target: HFModel
+    trainable: Trainable
+    columns: Columns
+    held: HeldOut
+    source: FeatureSource | None
+    loop: Loop
+    ranks: Ranks
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
+    """Everything checked and loaded. SpecError before anything long."""
+    card, data = load_card(job.target), TokenFile(job.data)
+    if data.origin.vocab_size != card.vocab_size:
+        raise SpecError(
+            f"{job.data} was written by a target of {data.origin.vocab_size} tokens ({data.origin.target}), and "
+            f"{job.target} has {card.vocab_size}; write answers of this target with: codraft train data"
+        )
+    held = hold_out(data, job.held_out, card.eos_ids, job.depth, job.max_length)
+    rows = learning_rows(data, held, job.max_length)
+    with begun(job, data, ranks):
+        with ui.stage(f"load {job.target}"):
+            target = load_target(job.target, job.dtype)
+        trainable = opened(job, target, card, data, ranks)
+    shortlist = None if not job.shortlist else shortlist_of(data, held, job.shortlist, card)
+    columns = columns_of(trainable, target, shortlist)
+    objective, taps = objective_of(trainable, target, job.recipe, columns, job.seed)
+    objective.to(target.device).train()
+    source = source_of(job, data, target, taps) if taps else None
+    if job.checkpointing:
+        recompute_feed_forwards(trainable.module)
+    plan = BatchPlan(
+        lengths=data.lengths[rows], batch_tokens=job.batch_tokens, max_length=job.max_length, seed=job.seed
+    )
+    schedule = Schedule(Renumbered(plan, rows), job.accumulate, ranks.rank, ranks.world)
+    module = shared(objective, ranks, job.parallel)
+    learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    loop = Loop(
+        objective=objective,
+        module=module,
+        optimizers=optimizers_of(learning, job.recipe),
+        recipe=job.recipe,
+        schedule=schedule,
+        feed=Feed(data, source, job.max_length, target.device),
+        steps=job.max_steps or schedule.steps(job.recipe.epochs),
+        ranks=ranks,
+        autocast=job.autocast,
+    )
+    return Bench(
+        job=job, card=card, data=data, target=target, trainable=trainable, columns=columns, held=held, source=source,
+        loop=loop, ranks=ranks,
+    )  # fmt: skip
+
+
+class Renumbered:
+    """A plan over some rows of the data, told by their numbers there."""
+
+    def __init__(self, plan: BatchPlan, rows: Any) -> None:
+        self.plan, self.rows = plan, rows
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """See `BatchPlan.epoch`."""
+        return [[int(self.rows[i]) for i in batch] for batch in self.plan.epoch(number)]
+
+
+def source_of(job: TrainJob, data: TokenFile, target: HFModel, taps: tuple[Tap, ...]) -> FeatureSource:
+    """Features written before, or the target beside the drafter."""
+    if job.features is not None:
+        return Offline(job.features, data, taps, target)
+    return Online(target, data, taps)
+
+
+def counts_of(data: TokenFile, rows: Iterable[int], vocab_size: int) -> Tensor:
+    """[V] how often the target wrote each token in these rows."""
+    counts = torch.zeros(vocab_size, dtype=torch.int64)
+    for index in rows:
+        row = data.row(index)
+        counts += torch.bincount(torch.from_numpy(row.ids[row.mask]), minlength=vocab_size)
+    return counts
+
+
+def shortlist_of(data: TokenFile, held: HeldOut, size: int, card: Card) -> Tensor:
+    """The tokens that the target wrote most often, ascending; its end tokens always among them."""
+    aside = set(held.rows)
+    counts = counts_of(data, (row for row in range(len(data)) if row not in aside), card.vocab_size)
+    counts[list(card.eos_ids)] = counts.max() + 1
+    # Of equal counts the lower id, whose merge is older.
+    order = torch.sort(counts, descending=True, stable=True).indices
+    return order[: min(size, card.vocab_size)].sort().values
+
+
+@contextmanager
+def begun(job: TrainJob, data: TokenFile, ranks: Ranks) -> Iterator[None]:
+    """A folder to run in, new or of this very run."""
+    asked = job.asked(data)
+    file = job.run / ASKED
+    if file.exists():
+        held = json.loads(file.read_text(encoding="utf-8"))
+        told = json.loads(json.dumps(asked))
+        differing = next((key for key in told if held.get(key) != told[key]), None)
+        if differing is not None:
+            raise SpecError(
+                f"{job.output} holds a run that was asked something else ({differing}: {shown(held.get(differing))}, "
+                f"not {shown(told[differing])}); name another folder, or ask the same"
+            )
+    elif job.output.exists() and any(job.output.iterdir()):
+        raise SpecError(f"{job.output} holds files of something else; name a folder that does not exist yet")
+    ranks.wait()
+    try:
+        job.run.mkdir(parents=True, exist_ok=True)
+        if ranks.first and not file.exists():
+            file.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SpecError(write_failure(job.run, error)) from error
+    yield
+
+
+def shown(value: Any) -> str:
+    """A value in an error."""
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, ranks: Ranks) -> Trainable:
+    """The drafter that learns: one that is there, or a fresh one, written first."""
+    if job.source is not None:
+        return open_trainable(job.mechanism, job.source, target, card)
+    folder = job.run / BEGIN
+    if ranks.first and not folder.exists():
+        shape = job.shape
+        if job.mechanism == "eagle3":
+            shape = replace(shape, target_ids=draft_ids(job, data, card))
+        if job.mechanism in BLOCKS:
+            mask = shape.mask_token_id if shape.mask_token_id is not None else mask_token(data, card)
+            shape = replace(shape, mask_token_id=mask, block_size=job.recipe.block_size)
+        write_fresh(job.mechanism, target, card, shape, folder)
+    ranks.wait()
+    return open_trainable(job.mechanism, str(folder), target, card)
+
+
+def draft_ids(job: TrainJob, data: TokenFile, card: Card) -> Tensor:
+    """The reduced vocabulary that was asked for, or the usual one, counted in the answers."""
+    if job.draft_vocab is not None:
+        return torch.from_numpy(read_draft_vocabulary(job.draft_vocab, card.vocab_size).target_ids)
+    counts = counts_of(data, range(len(data)), card.vocab_size).numpy()
+    kept = kept_of(card)
+    size = min(DEFAULT_DRAFT_VOCAB, card.vocab_size)
+    return torch.from_numpy(build(counts, kept, size).vocabulary.target_ids)
+
+
+def mask_token(data: TokenFile, card: Card) -> int:
+    """A special token that never occurs in the data, the last of them; else the token seen least."""
+    counts = torch.zeros(card.vocab_size, dtype=torch.int64)
+    for index in range(len(data)):
+        counts += torch.bincount(torch.from_numpy(data.row(index).ids), minlength=card.vocab_size)
+    special = [i for i in card.tokenizer.all_special_ids if i < card.vocab_size and not int(counts[i])]
+    return max(special) if special else int(counts.argmin())
+
+
+def resume(bench: Bench) -> Any:
+    """Take up a run that was saved; None where there is none."""
+    if not (bench.job.run / FILE).exists():
+        return None
+    return load_state(bench.job.run, bench.loop.module, bench.loop.optimizers)

@@ -1,0 +1,227 @@
+"""Drafts behind many anchors, and the loss over them: the part that all mechanisms share.
+
+A mechanism gives hidden states of K drafts behind each of A anchors and turns them into logits. Here these are held
+against what the target wrote, a few anchors at a time: logits over a vocabulary are formed, their gradient is taken,
+and both are dropped before the next few. So memory does not grow with the vocabulary.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codraft.core.errors import SpecError
+from codraft.decode.target import Tap
+from codraft.train.losses import Mix
+from codraft.train.readout import Columns, Readout
+
+# Drafts whose logits are held at once.
+ROWS_AT_ONCE = 512
+Weights = Literal["decay", "dpace"]
+# D-PACE smooths what it takes for the chance of acceptance: (1 - a) q + a [D-PACE].
+DPACE_SMOOTHING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of training data one after the other: tokens [T] and masks [T] of what the target wrote, features [T, C].
+
+    `bounds`: where rows begin, and the end. `rows` are their numbers in the data, `step` that of the training step.
+    """
+
+    tokens_T: Tensor
+    mask_T: Tensor
+    bounds: Sequence[int]
+    features: Mapping[Tap, Tensor]
+    rows: Sequence[int]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """K drafts behind each of A anchors: `hidden_AKH` before the output head, `at_AK` the place in the batch of the
+    token that each is to be, `valid_AK` whether there is one that the target wrote."""
+
+    hidden_AKH: Tensor
+    at_AK: Tensor
+    valid_AK: Tensor
+
+
+class Lesson(Protocol):
+    """One mechanism's part."""
+
+    num_drafts: int
+
+    def num_anchors(self, batch: Batch) -> int:
+        """Anchors that `drafts` will have; known before any pass, since losses are divided by all of them."""
+        ...
+
+    def drafts(self, batch: Batch) -> Drafts:
+        """Teacher-forced drafts behind the anchors of a batch."""
+        ...
+
+    def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
+        """([n, K, C] logits, [n, K] confidences where the mechanism has them); `tokens_nK` stand before each draft."""
+        ...
+
+    def output_parameters(self) -> list[Tensor]:
+        """Parameters that `logits` reads and that learn."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How much the drafts of an anchor count: `decay` ** i for the i-th, or by D-PACE's chance that it is reached."""
+
+    kind: Weights
+    decay: float
+
+    def __call__(self, q_nK: Tensor, valid_nK: Tensor) -> Tensor:
+        """[n, K] from the probabilities that the drafter gives the target's tokens."""
+        if self.kind == "decay":
+            return self.decay ** torch.arange(q_nK.shape[1], device=q_nK.device).expand_as(q_nK)
+        smooth_nK = (1 - DPACE_SMOOTHING) * q_nK + DPACE_SMOOTHING
+        reached_nK = smooth_nK.masked_fill(~valid_nK, 0).cumprod(1)
+        # w_j = sum of C_m over m >= j: what a better draft j is worth to all that come after it.
+        return reached_nK.flip(1).cumsum(1).flip(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Sums over the drafts of a batch, [K] each: how many there were, hit, and -log p of the target's token; the loss,
+    undivided; seconds spent on logits, their loss and their gradient."""
+
+    counts_K: Tensor
+    hits_K: Tensor
+    nll_K: Tensor
+    loss: float
+    head_s: float
+
+
+class Objective(nn.Module):
+    """The loss of a batch. `final`: the tap from which the target's own distribution is read, where the mix reads it.
+
+    `forward` gives (loss / denominator, sums). With several processes each passes the denominator of all of them.
+    """
+
+    def __init__(
+        self,
+        lesson: Lesson,
+        columns: Columns,
+        mix: Mix,
+        weighing: Weighing,
+        teacher: Readout,
+        confidence_weight: float = 0.0,
+    ) -> None:
+        super().__init__()
+        # A lesson is a module, of which the trainable parameters are found.
+        assert isinstance(lesson, nn.Module)
+        self.lesson, self.mix, self.weighing = lesson, mix, weighing
+        self.confidence_weight = confidence_weight
+        self._columns, self._teacher = columns, [teacher]
+
+    def num_anchors(self, batch: Batch) -> int:
+        """See `Lesson.num_anchors`."""
+        count: int = self.lesson.num_anchors(batch)
+        return count
+
+    def forward(self, batch: Batch, denominator: float) -> tuple[Tensor, Measured]:
+        """(loss, sums)."""
+        drafts: Drafts = self.lesson.drafts(batch)
+        sums = torch.zeros(3, drafts.at_AK.shape[1], dtype=torch.float64)
+        learning: list[Tensor] = self.lesson.output_parameters()
+
+        def part(rows: slice, hidden_nKH: Tensor) -> Tensor:
+            loss, measured = self._part(batch, drafts, rows, hidden_nKH)
+            sums.add_(measured)
+            return loss / denominator
+
+        A, K = drafts.at_AK.shape
+        start = time.perf_counter()
+        loss: Tensor = Chunked.apply(part, A, K, drafts.hidden_AKH, *learning)  # type: ignore[no-untyped-call]
+        counts_K, hits_K, nll_K = sums
+        undivided = float(loss.detach()) * denominator
+        return loss, Measured(counts_K, hits_K, nll_K, undivided, time.perf_counter() - start)
+
+    def _part(self, batch: Batch, drafts: Drafts, rows: slice, hidden_nKH: Tensor) -> tuple[Tensor, Tensor]:
+        """Undivided loss of some anchors, and sums [3, K]: drafts, hits, -log p."""
+        at_nK, valid_nK = drafts.at_AK[rows], drafts.valid_AK[rows]
+        shape = at_nK.shape
+        own_nKC, confidence_nK = self.lesson.logits(hidden_nKH, batch.tokens_T[at_nK - 1])
+        own_NC = own_nKC.flatten(0, 1).float() if own_nKC.dtype != torch.float64 else own_nKC.flatten(0, 1)
+        column_N = self._columns.place_V[batch.tokens_T[at_nK]].flatten()
+        # A token that the drafter cannot draft teaches nothing; it still counts as a draft that missed.
+        known_N = valid_nK.flatten() & (column_N >= 0)
+        column_N = column_N.clamp(min=0)
+        target_NC = self._target(batch, at_nK) if self.mix.reads_target or confidence_nK is not None else None
+        loss_nK = self.mix(own_NC, target_NC, column_N).masked_fill(~known_N, 0).view(shape)
+        with torch.no_grad():
+            nll_N = functional.cross_entropy(own_NC, column_N, reduction="none").masked_fill(~known_N, 0)
+            hits_N = (own_NC.argmax(-1) == column_N) & known_N
+            weight_nK = self.weighing((-nll_N).exp().masked_fill(~known_N, 0).view(shape), valid_nK)
+            sums = torch.stack((valid_nK.double(), hits_N.view(shape).double(), nll_N.view(shape).double())).sum(1)
+        loss = (loss_nK * weight_nK).sum()
+        if confidence_nK is not None and self.confidence_weight:
+            assert target_NC is not None
+            with torch.no_grad():
+                accepted_N = 1 - (own_NC.softmax(-1) - target_NC.softmax(-1)).abs().sum(-1) / 2
+            wrong_nK = functional.binary_cross_entropy(confidence_nK, accepted_N.view(shape), reduction="none")
+            loss = loss + self.confidence_weight * (wrong_nK.masked_fill(~valid_nK, 0) * weight_nK).sum()
+        return loss, sums.cpu()
+
+    @torch.no_grad()
+    def _target(self, batch: Batch, at_nK: Tensor) -> Tensor:
+        """[N, C] the target's logits where it wrote these tokens; anchors side by side ask for the same ones."""
+        before_U, back_N = torch.unique(at_nK.flatten() - 1, return_inverse=True)
+        logits_UC: Tensor = self._teacher[0](batch.features["final"][before_U])
+        return logits_UC.to(torch.promote_types(logits_UC.dtype, torch.float32))[back_N]
+
+
+class Chunked(torch.autograd.Function):
+    """A sum over anchors, some at a time; the gradient of each part is taken at once and its graph is dropped."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, part: Callable[[slice, Tensor], Tensor], A: int, K: int, hidden_AKH: Tensor, *learning: Tensor
+    ) -> Tensor:
+        """The sum; `part(rows, hidden_nKH)` is a scalar."""
+        total = hidden_AKH.new_zeros((), dtype=torch.promote_types(hidden_AKH.dtype, torch.float32))
+        grad_AKH = torch.zeros_like(hidden_AKH)
+        grads = [torch.zeros_like(parameter) for parameter in learning]
+        at_once = max(1, ROWS_AT_ONCE // K)
+        for start in range(0, A, at_once):
+            rows = slice(start, min(start + at_once, A))
+            with torch.enable_grad():
+                hidden_nKH = hidden_AKH[rows].detach().requires_grad_()
+                loss = part(rows, hidden_nKH)
+            # A confidence head learns nothing where its loss has no weight.
+            found = torch.autograd.grad(loss, [hidden_nKH, *learning], allow_unused=True)
+            total += loss.detach()
+            grad_AKH[rows] = found[0]
+            for held, grad in zip(grads, found[1:], strict=True):
+                if grad is not None:
+                    held += grad
+        ctx.save_for_backward(grad_AKH)
+        ctx.grads = grads
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """The gradients that were taken, scaled."""
+        scale = outputs[0]
+        (grad_AKH,) = ctx.saved_tensors
+        own = [grad * scale.to(grad.dtype) for grad in ctx.grads]
+        return None, None, None, grad_AKH * scale.to(grad_AKH.dtype), *own
+
+
+def check_weighing(kind: str, decay: float) -> Weighing:
+    """`--weights` and `--decay`. SpecError outside their ranges."""
+    if kind not in ("decay", "dpace"):
+        raise SpecError(f"--weights must be decay or dpace; got '{kind}'")
+    if not 0 < decay <= 1:
+        raise SpecError(f"--decay must lie above 0 and at most at 1; got {decay:g}")
+    return Weighing("dpace" if kind == "dpace" else "decay", decay)

@@ -1,0 +1,61 @@
+"""Optimizers by a recipe, and the learning rate by step."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from codraft.train.muon import Muon
+from codraft.train.recipe import Recipe
+
+BETA1 = 0.9
+# A cosine ends at this share of the rate, so that the last steps still learn.
+FLOOR = 0.1
+# Matrices that are tables, not maps of one space to another: AdamW is for these.
+TABLES = ("markov_w1", "markov_w2", "lm_head", "embed_tokens", "confidence_head")
+
+
+def optimizers_of(parameters: Iterable[tuple[str, nn.Parameter]], recipe: Recipe) -> list[Optimizer]:
+    """AdamW for all, or Muon for matrices and AdamW for the rest [Jordan24]."""
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, parameter in parameters:
+        muon = recipe.optimizer == "muon" and parameter.dim() == 2 and not any(table in name for table in TABLES)
+        (matrices if muon else rest).append(parameter)
+    made: list[Optimizer] = []
+    if rest:
+        made.append(AdamW(rest, lr=recipe.lr, betas=(BETA1, recipe.beta2), weight_decay=recipe.weight_decay))
+    if matrices:
+        made.append(Muon(matrices, lr=recipe.muon_lr, weight_decay=recipe.weight_decay))
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["full_lr"] = group["lr"]
+    return made
+
+
+def share_of_rate(step: int, steps: int, recipe: Recipe) -> float:
+    """The learning rate of a step, as a share of the full one: a linear rise, then the decline."""
+    rise = max(1, round(recipe.warmup * steps))
+    if step < rise:
+        return (step + 1) / rise
+    done = (step - rise) / max(1, steps - rise)
+    if recipe.decline == "cosine":
+        return FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2
+    return 1.0 if recipe.decline == "constant" else 1 - (1 - FLOOR) * done
+
+
+def set_rate(optimizers: Iterable[Optimizer], share: float) -> None:
+    """The same share of every group's own full rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["full_lr"] * share
+
+
+@torch.no_grad()
+def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
+    """Gradients cut to a norm of `most`; the norm that they had."""
+    norm = nn.utils.clip_grad_norm_(list(parameters), most)
+    full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return float(full)

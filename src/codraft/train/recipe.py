@@ -1,0 +1,120 @@
+"""How a drafter learns: losses, weights of positions, optimizer, schedule; and recipes that were published.
+
+Figures of the published ones are their repositories' defaults or examples, at the revisions in docs/references.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from codraft.core.errors import SpecError
+from codraft.train.losses import parse_mix
+from codraft.train.objectives.drafts import check_weighing
+
+Optimizer = Literal["adamw", "muon"]
+Decline = Literal["cosine", "linear", "constant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """`drafts` are steps of a roll-out (serial heads); `anchors` blocks a row and `block_size` slots of each (block
+    heads). `weights` and `decay`: how much later drafts count. `warmup` is a share of all steps. `noise`: half the
+    width of uniform noise on fused features. `confidence`: weight of DSpark's confidence loss. `lr` is AdamW's; with
+    `muon` matrices take `muon_lr`.
+    """
+
+    loss: str
+    weights: str = "decay"
+    decay: float = 1.0
+    drafts: int = 1
+    anchors: int = 512
+    block_size: int = 8
+    confidence: float = 0.0
+    noise: float = 0.0
+    optimizer: Optimizer = "adamw"
+    lr: float
+    muon_lr: float = 0.0
+    beta2: float = 0.95
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    warmup: float = 0.04
+    decline: Decline = "cosine"
+    epochs: float = 1.0
+
+    def __post_init__(self) -> None:
+        parse_mix(self.loss)
+        check_weighing(self.weights, self.decay)
+        for name, low in (("drafts", 1), ("anchors", 1), ("block_size", 2)):
+            if getattr(self, name) < low:
+                raise SpecError(f"--{name.replace('_', '-')} must be at least {low}; got {getattr(self, name)}")
+        for name in ("lr", "epochs", "clip"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SpecError(f"--{name} must be above 0; got {getattr(self, name):g}")
+        if not 0 <= self.warmup < 1:
+            raise SpecError(f"--warmup is a share of all steps, from 0 to below 1; got {self.warmup:g}")
+        if self.optimizer not in ("adamw", "muon") or self.decline not in ("cosine", "linear", "constant"):
+            raise SpecError(
+                "--optimizer is adamw or muon, and --decline cosine, linear or constant; got "
+                f"{self.optimizer}, {self.decline}"
+            )
+        if self.optimizer == "muon" and not self.muon_lr > 0:
+            raise SpecError("--optimizer muon needs --muon-lr above 0, for example 0.01")
+
+
+# For budgets of minutes to hours, which is what codraft's own drafters were trained with (docs/log.md says what was
+# tried): Muon for matrices, as in the speculators library, and the target's distribution as far as it is cheap.
+SHORT: Mapping[str, Recipe] = {
+    "eagle3": Recipe(loss="kl", drafts=4, decay=0.8, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3),
+    "mtp": Recipe(loss="kl", drafts=4, decay=0.8, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3),
+    "dflash": Recipe(
+        loss="kl", weights="dpace", block_size=6, anchors=64, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3
+    ),
+    "dspark": Recipe(
+        loss="ce=0.1,tv=1.8", decay=0.7788, block_size=5, anchors=64, confidence=1.0, lr=1e-3, optimizer="muon",
+        muon_lr=0.01, epochs=3,
+    ),
+    "external": Recipe(loss="kl", lr=5e-4, optimizer="muon", muon_lr=0.005, epochs=2),
+}  # fmt: skip
+# By name and mechanism, as published.
+PUBLISHED: Mapping[str, Mapping[str, Recipe]] = {
+    "eagle": {
+        "eagle3": Recipe(loss="kl", drafts=7, decay=0.8, lr=5e-5, clip=0.5, warmup=0.015, decline="linear", epochs=40),
+    },
+    "specforge": {
+        "eagle3": Recipe(loss="kl", drafts=7, decay=0.8, lr=1e-4, clip=0.5, warmup=0.015, epochs=10),
+        # exp(-(j - 1) / 7), blocks of 16.
+        "dflash": Recipe(loss="ce", block_size=16, decay=0.8669, lr=6e-4, epochs=6),
+        "dspark": Recipe(loss="ce=0.1,tv=1.8", block_size=7, decay=0.7788, confidence=1.0, lr=6e-4, epochs=10),
+    },
+    "modelopt": {
+        "eagle3": Recipe(loss="kl", drafts=3, decay=0.9, lr=1e-4, decline="linear"),
+        "dflash": Recipe(loss="kl", weights="dpace", block_size=8, lr=6e-4, epochs=10),
+        "dspark": Recipe(
+            loss="ce=0.1,tv=1.8", block_size=16, anchors=256, decay=0.8669, confidence=1.0, lr=6e-4, epochs=6
+        ),
+    },
+    "speculators": {
+        "eagle3": Recipe(loss="kl", drafts=3, noise=0.05, lr=1e-4, optimizer="muon", muon_lr=1e-3, epochs=20),
+        "dflash": Recipe(loss="ce", weights="dpace", block_size=16, lr=1e-4, optimizer="muon", muon_lr=1e-3, epochs=20),
+        "dspark": Recipe(loss="kl", block_size=8, lr=1e-4, optimizer="muon", muon_lr=1e-3, epochs=20),
+        # FastMTP's weights, 0.6 ** k.
+        "mtp": Recipe(loss="ce", drafts=3, decay=0.6, lr=1e-4, epochs=3),
+    },
+    "deepspec": {
+        "eagle3": Recipe(loss="kl", drafts=7, decay=0.8, lr=6e-4, epochs=10),
+        "dflash": Recipe(loss="ce", block_size=8, decay=0.7788, lr=6e-4, epochs=10),
+        # 0.1 CE + 0.9 L1 + 1.0 BCE, exp(-k / 4); L1 is twice the total variation.
+        "dspark": Recipe(loss="ce=0.1,tv=1.8", block_size=7, decay=0.7788, confidence=1.0, lr=6e-4, epochs=10),
+    },
+}
+
+
+def recipe_of(name: str, mechanism: str, changes: Mapping[str, Any]) -> Recipe:
+    """A recipe by name, with what the user changed. SpecError for a name that has none for this mechanism."""
+    table: Mapping[str, Mapping[str, Recipe]] = {"short": SHORT, **PUBLISHED}
+    if name not in table or mechanism not in table[name]:
+        having = ", ".join(one for one, recipes in table.items() if mechanism in recipes)
+        raise SpecError(f"--recipe {name}: no such recipe for {mechanism}; choose of {having}")
+    known = {field.name for field in fields(Recipe)}
+    assert changes.keys() <= known, changes
+    return replace(table[name][mechanism], **{key: value for key, value in changes.items() if value is not None})

@@ -1,0 +1,121 @@
+"""Where training stands, on disk: one safetensors file that is whole or absent, and nothing pickled.
+
+Parameters, both moments of every optimizer, and in the header the numbers: step, tokens seen, best AL, and a hash of
+what the run was asked, so that another run's state is never taken for this one's. Batches, anchors and noise are
+functions of the step, so no generator has a state.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.optim import Optimizer
+
+from codraft.core.errors import SpecError
+from codraft.core.files import PART, write_failure
+
+FILE = "state.safetensors"
+MODEL, MOMENT = "model.", "optimizer."
+# Whole tensors in every process: a drafter is small, and a state may be taken up by another number of processes.
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+BROADCAST = StateDictOptions(full_state_dict=True)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Numbers of a run. `tokens` are supervised ones seen; `seconds` those spent in steps; `points` are (tokens, AL,
+    low, high) of every evaluation; `history` of AL by D."""
+
+    asked: str
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_AL: float = 0.0
+    best_step: int = -1
+    points: list[list[float]] = field(default_factory=list)
+
+
+def save_state(
+    folder: Path, module: nn.Module, optimizers: Sequence[Optimizer], progress: Progress, *, write: bool
+) -> None:
+    """The state of a run. Every process takes part; the one that is to `write` does."""
+    tensors = {MODEL + name: value for name, value in trained(module).items()}
+    scalars: dict[str, float] = {}
+    found: Any = get_optimizer_state_dict(module, list(optimizers), options=WHOLE)
+    for name, state in found["state"].items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"{MOMENT}{key}.{name}"] = value
+            else:
+                scalars[f"{key}.{name}"] = value
+    if not write:
+        return
+    header = {"progress": json.dumps(asdict(progress)), "scalars": json.dumps(scalars)}
+    part = folder / f".{FILE}{PART}"
+    try:
+        save_file({name: value.contiguous() for name, value in tensors.items()}, part, metadata=header)
+        part.replace(folder / FILE)
+    except OSError as error:
+        raise SpecError(write_failure(folder / FILE, error)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def trained(module: nn.Module) -> dict[str, Tensor]:
+    """Whole values of the parameters that learn, by name."""
+    learning = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    found = get_model_state_dict(module, options=WHOLE)
+    return {name: value for name, value in found.items() if name in learning and isinstance(value, Tensor)}
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """How far a run came, None where it has not begun. SpecError for a file that is cut or none of ours."""
+    file = folder / FILE
+    if not file.exists():
+        return None
+    try:
+        with safe_open(file, framework="pt") as handle:
+            return Progress(**json.loads(handle.metadata()["progress"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"cannot read {file}: {error}; delete the folder to begin anew") from error
+
+
+def load_state(folder: Path, module: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
+    """Take up a run where it was saved."""
+    values: dict[str, Any] = {}
+    moments: dict[str, Any] = {}
+    with safe_open(folder / FILE, framework="pt") as handle:
+        header = handle.metadata()
+        for name in handle.keys():  # noqa: SIM118 (no mapping)
+            if name.startswith(MODEL):
+                values[name.removeprefix(MODEL)] = handle.get_tensor(name)
+            else:
+                key, _, parameter = name.removeprefix(MOMENT).partition(".")
+                moments.setdefault(parameter, {})[key] = handle.get_tensor(name)
+    for name, value in json.loads(header["scalars"]).items():
+        key, _, parameter = name.partition(".")
+        moments.setdefault(parameter, {})[key] = value
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(module, values, options=options)
+    held: Any = get_optimizer_state_dict(module, list(optimizers), options=BROADCAST)
+    whole = {"state": moments, "param_groups": held["param_groups"]}
+    set_optimizer_state_dict(module, list(optimizers), whole, options=BROADCAST)
+    return Progress(**json.loads(header["progress"]))
+
+
+def same(values: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    """Whether two states are equal bit for bit."""
+    return values.keys() == others.keys() and all(torch.equal(values[name], others[name]) for name in values)
