@@ -219,18 +219,14 @@ def job_of(
     dtype: str,
 ) -> Any:
     """The job that the flags ask for. SpecError for what cannot be."""
-    from codraft.core.spec import check_choice, parse_list
+    from codraft.core.spec import parse_list
     from codraft.decode.hf.load import check_dtype
     from codraft.train.fresh import Shape
-    from codraft.train.job import Mechanism as Name
     from codraft.train.job import TrainJob
     from codraft.train.recipe import recipe_of
 
-    check_choice(mechanism, "MECHANISM", Name)
-    listed = None if shape.layers is None else tuple(parse_list(shape.layers, "--layers", lowest=0))
-    chosen = listed if listed is not None and mechanism == "external" and len(listed) > 1 else None
     return TrainJob(
-        mechanism=mechanism,  # type: ignore[arg-type]
+        mechanism=mechanism,
         target=target,
         data=data,
         output=output,
@@ -239,12 +235,11 @@ def job_of(
         shape=Shape(
             init=shape.init,
             seed=seed,
-            layers=None if listed is None or chosen is not None else listed[0],
+            layers=None if shape.layers is None else tuple(parse_list(shape.layers, "--layers", lowest=0)),
             ffn=shape.ffn,
             taps=None if shape.taps is None else tuple(parse_list(shape.taps, "--taps", lowest=0)),
             mask_token_id=shape.mask_token,
             markov_rank=shape.markov_rank,
-            chosen=chosen,
         ),
         draft_vocab=shape.draft_vocab,
         seed=seed,

@@ -28,6 +28,7 @@ from codraft.formats.checkpoint import Checkpoint, open_checkpoint
 from codraft.formats.heads.mtp_layout import read_layout
 from codraft.formats.outfolder import new_folder
 from codraft.train.fresh import MAKERS, Shape, Source
+from codraft.train.kinds import KINDS
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 # Files that make a folder a language model of its own.
@@ -59,11 +60,12 @@ class Trainable:
 def write_fresh(mechanism: str, target: HFModel, card: Card, shape: Shape, folder: Path) -> None:
     """A new checkpoint under `folder`."""
     config, tensors = MAKERS[mechanism](Source(target), shape)
-    if mechanism == "external" and config.get("tie_word_embeddings"):
+    whole = KINDS[mechanism].whole_model
+    if whole and config.get("tie_word_embeddings"):
         tensors.pop("lm_head.weight", None)
     with new_folder(folder) as part:
         write_model(part, config, {name: value.contiguous() for name, value in tensors.items()})
-        if mechanism == "external":
+        if whole:
             copy_tokenizer(card.folder, part)
 
 
@@ -86,10 +88,11 @@ def open_trainable(mechanism: str, path: str, target: HFModel, card: Card) -> Tr
     folder = resolve_folder(path)
     beside = Beside.of(card, Sampling(), "float32", lambda: target)
     drafter: Any = build(parse_drafter(f"{mechanism}:{path}"), beside)
-    module: nn.Module = drafter.model.model if mechanism == "external" else drafter.head
+    whole = KINDS[mechanism].whole_model
+    module: nn.Module = drafter.model.model if whole else drafter.head
     module.float().requires_grad_(True)
     for name, parameter in module.named_parameters():
-        if name.startswith(ENDS) or (mechanism == "external" and frozen_end(drafter.model, parameter)):
+        if name.startswith(ENDS) or (whole and frozen_end(drafter.model, parameter)):
             parameter.requires_grad_(False)
     stored = stored_names(mechanism, module, str(folder))
     return Trainable(mechanism=mechanism, drafter=drafter, module=module, folder=folder, stored=stored)
@@ -104,7 +107,7 @@ def frozen_end(model: HFModel, parameter: nn.Parameter) -> bool:
 def stored_names(mechanism: str, module: nn.Module, folder: str) -> dict[str, str]:
     """Parameter -> tensor of the file."""
     names = [name for name, _ in module.named_parameters()]
-    if mechanism == "external":
+    if KINDS[mechanism].whole_model:
         return {name: name for name in names}
     if isinstance(module, MtpHead):
         layout = read_layout(open_checkpoint(folder), f"drafter {folder}")
@@ -128,7 +131,7 @@ def export(trainable: Trainable, state: Mapping[str, Tensor], folder: Path, dtyp
     written = {name: as_stored(value, dtype).contiguous() for name, value in tensors.items()}
     (folder / CONFIG).write_bytes((trainable.folder / CONFIG).read_bytes())
     save_file(written, folder / WEIGHTS, metadata={"format": "pt"})
-    if trainable.mechanism == "external":
+    if KINDS[trainable.mechanism].whole_model:
         copy_tokenizer(trainable.folder, folder)
 
 

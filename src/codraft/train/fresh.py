@@ -33,20 +33,19 @@ PARTS = (
 class Shape:
     """What is asked of a fresh drafter; None where the mechanism's usual choice stands.
 
-    `target_ids` [V'] is a reduced vocabulary. `chosen` are the target's layers that an external drafter is made of.
-    `ffn` is the width of a head's feed-forward.
+    `layers` are a number, or of an external drafter those of the target's layers that it is made of, where there are
+    several. `target_ids` [V'] is a reduced vocabulary. `ffn` is the width of a head's feed-forward.
     """
 
     init: Literal["target", "random"] = "target"
     seed: int = 0
-    layers: int | None = None
+    layers: tuple[int, ...] | None = None
     ffn: int | None = None
     taps: tuple[int, ...] | None = None
     target_ids: Tensor | None = None
     block_size: int | None = None
     mask_token_id: int | None = None
     markov_rank: int | None = None
-    chosen: tuple[int, ...] | None = None
 
 
 class Source:
@@ -191,7 +190,7 @@ def block_taps(num_layers: int, count: int = 3) -> tuple[int, ...]:
 
 def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors]:
     """Qwen3-like layers over a block of masks; embedding and output head are the target's [DFlash] [DSpark]."""
-    taps, layers, make = shape.taps or block_taps(source.num_layers), shape.layers or 2, Maker(source, shape)
+    taps, layers, make = shape.taps or block_taps(source.num_layers), (shape.layers or (2,))[0], Maker(source, shape)
     H, t = source.hidden, make.tensors
     for i in range(layers):
         make.layer(f"layers.{i}.", source.num_layers - layers + i, ffn=shape.ffn, qk_norm=True)
@@ -257,7 +256,9 @@ def mtp(source: Source, shape: Shape) -> tuple[Config, Tensors]:
 
 def external(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     """A model of some of the target's layers, between the target's own ends."""
-    chosen = shape.chosen or spread(source.num_layers, shape.layers or max(1, source.num_layers // 4))
+    chosen = shape.layers or (max(1, source.num_layers // 4),)
+    if len(chosen) == 1:
+        chosen = spread(source.num_layers, min(chosen[0], source.num_layers))
     outside = next((i for i in chosen if not 0 <= i < source.num_layers), None)
     if outside is not None:
         raise SpecError(f"--layers: {outside} is none of the target's layers 0..{source.num_layers - 1}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, 
 from codraft.train.evaluate import HeldOut, hold_out, learning_rows
 from codraft.train.features import FeatureSource, Offline, Online
 from codraft.train.fresh import Shape
+from codraft.train.kinds import KINDS
 from codraft.train.loop import Feed, Loop
 from codraft.train.objective import columns_of, objective_of
 from codraft.train.optim import optimizers_of
@@ -36,9 +37,6 @@ from codraft.train.state import FILE, load_state
 from codraft.train.tokens import TokenFile
 from codraft.train.vocab import build, kept_of, read_draft_vocabulary
 
-Mechanism = Literal["eagle3", "mtp", "dflash", "dspark", "external"]
-MECHANISMS: tuple[Mechanism, ...] = ("eagle3", "mtp", "dflash", "dspark", "external")
-BLOCKS = ("dflash", "dspark")
 RUN, BEGIN, ASKED = "run", "begin", "asked.json"
 DEFAULT_SHORTLIST, DEFAULT_DRAFT_VOCAB = 12288, 8192
 
@@ -48,7 +46,7 @@ class TrainJob:
     """What was asked. `source` is a drafter to go on from, None for a fresh one of `shape`. `shortlist` 0: all columns
     of a borrowed output head. `select` is the D whose AL picks the best checkpoint."""
 
-    mechanism: Mechanism
+    mechanism: str
     target: str
     data: Path
     output: Path
@@ -74,8 +72,8 @@ class TrainJob:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.mechanism not in MECHANISMS:
-            raise SpecError(f"cannot train '{self.mechanism}'; choose of {', '.join(MECHANISMS)}")
+        if self.mechanism not in KINDS:
+            raise SpecError(f"cannot train '{self.mechanism}'; choose of {', '.join(KINDS)}")
         for name in ("max_length", "batch_tokens", "accumulate", "eval_every", "save_every", "depth", "select"):
             check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
         check_positive(self.max_steps, "--max-steps")
@@ -252,10 +250,10 @@ def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, ranks: R
         return open_trainable(job.mechanism, job.source, target, card)
     folder = job.run / BEGIN
     if ranks.first and not folder.exists():
-        shape = job.shape
-        if job.mechanism == "eagle3":
+        shape, kind = job.shape, KINDS[job.mechanism]
+        if kind.reduced:
             shape = replace(shape, target_ids=draft_ids(job, data, card))
-        if job.mechanism in BLOCKS:
+        if kind.blocks:
             mask = shape.mask_token_id if shape.mask_token_id is not None else mask_token(data, card)
             shape = replace(shape, mask_token_id=mask, block_size=job.recipe.block_size)
         write_fresh(job.mechanism, target, card, shape, folder)

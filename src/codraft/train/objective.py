@@ -9,6 +9,7 @@ from torch import Tensor
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.train.checkpoint import Trainable
+from codraft.train.kinds import KINDS
 from codraft.train.losses import parse_mix
 from codraft.train.objectives.block import BlockLesson
 from codraft.train.objectives.drafts import Batch, Objective, check_weighing
@@ -22,7 +23,7 @@ def columns_of(trainable: Trainable, target: HFModel, shortlist: Tensor | None) 
     """A reduced vocabulary's tokens; those of the shortlist where the output head is the target's; else all."""
     ids = trainable.drafter.picker.target_ids  # type: ignore[attr-defined]
     if ids is None:
-        learnt = getattr(trainable.module, "lm_head", None) is not None and trainable.mechanism != "external"
+        learnt = getattr(trainable.module, "lm_head", None) is not None and not KINDS[trainable.mechanism].whole_model
         ids = torch.arange(target.vocab_size) if shortlist is None or learnt else shortlist
     return Columns.of(ids.to(target.device), target.vocab_size)
 
@@ -34,7 +35,7 @@ def objective_of(
     mix = parse_mix(recipe.loss)
     teacher = borrowed(target, columns)
     lesson = LESSONS[trainable.mechanism](trainable, recipe, columns, teacher, seed)
-    confidence = recipe.confidence if trainable.mechanism == "dspark" else 0.0
+    confidence = recipe.confidence if KINDS[trainable.mechanism].confident else 0.0
     weighing = check_weighing(recipe.weights, recipe.decay)
     taps: Sequence[Tap] = trainable.drafter.taps
     if mix.reads_target or confidence:

@@ -55,14 +55,14 @@ def save_state(
     tensors = {MODEL + name: value for name, value in trained(module).items()}
     scalars: dict[str, float] = {}
     found: Any = get_optimizer_state_dict(module, list(optimizers), options=WHOLE)
+    if not write:
+        return
     for name, state in found["state"].items():
         for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"{MOMENT}{key}.{name}"] = value
             else:
                 scalars[f"{key}.{name}"] = value
-    if not write:
-        return
     header = {"progress": json.dumps(asdict(progress)), "scalars": json.dumps(scalars)}
     part = folder / f".{FILE}{PART}"
     try:
@@ -75,8 +75,9 @@ def save_state(
 
 
 def trained(module: nn.Module) -> dict[str, Tensor]:
-    """Whole values of the parameters that learn, by name."""
-    learning = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    """Whole values of the parameters that learn, by name; all processes take part, and the first one has them."""
+    # What DDP puts before every name, torch's own state does not have.
+    learning = {name.removeprefix("module.") for name, p in module.named_parameters() if p.requires_grad}
     found = get_model_state_dict(module, options=WHOLE)
     return {name: value for name, value in found.items() if name in learning and isinstance(value, Tensor)}
 

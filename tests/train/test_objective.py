@@ -1,0 +1,252 @@
+"""The loss that is computed a few anchors at a time, against the whole of it at once; and the unroll that it is of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from codraft.core.errors import SpecError
+from codraft.core.spec import Sampling, parse_drafter
+from codraft.decode.hf.load import load_card
+from codraft.drafters.beside import Beside
+from codraft.drafters.registry import build
+from codraft.drafters.rollout import Rollout
+from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
+from codraft.train.features import Online
+from codraft.train.fresh import Shape
+from codraft.train.loop import Feed
+from codraft.train.losses import LOSSES, Mix, parse_mix
+from codraft.train.objective import columns_of, objective_of
+from codraft.train.objectives import drafts
+from codraft.train.objectives.drafts import Batch, Drafts, Objective, Weighing, check_weighing
+from codraft.train.recipe import Recipe
+from codraft.train.tokens import TokenFile
+
+from tests.train import teaching
+from tests.train.teaching import MECHANISMS, VOCAB, recipe
+
+MIXES = ("ce", "kl", "reverse_kl", "tv", "lk_alpha", "lk", "ce=0.1,tv=1.8")
+TOY: Mapping[str, Shape] = {
+    "eagle3": Shape(target_ids=torch.arange(0, VOCAB, 2)),
+    "mtp": Shape(),
+    "dflash": Shape(layers=(2,), block_size=4, mask_token_id=257),
+    "dspark": Shape(layers=(1,), block_size=3, mask_token_id=257, markov_rank=8),
+    "external": Shape(layers=(0, 1)),
+}
+
+
+class Bench:
+    """One mechanism in float64, ready to learn from three rows."""
+
+    def __init__(self, mechanism: str, target_folder: Path, data: Path, folder: Path) -> None:
+        self.target, self.card = load_target(str(target_folder), "float64"), load_card(str(target_folder))
+        write_fresh(mechanism, self.target, self.card, replace(TOY[mechanism], init="random"), folder / mechanism)
+        self.trainable: Trainable = open_trainable(mechanism, str(folder / mechanism), self.target, self.card)
+        self.trainable.module.double()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in self.trainable.parameters.values():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+        self.data = TokenFile(data)
+
+    def objective(self, how: Recipe) -> tuple[Objective, Batch]:
+        """As a run has it."""
+        columns = columns_of(self.trainable, self.target, None)
+        objective, taps = objective_of(self.trainable, self.target, how, columns, seed=3)
+        objective.double().train()
+        feed = Feed(self.data, Online(self.target, self.data, taps), 64, "cpu")
+        return objective, feed.batch([0, 2, 5], 0)
+
+
+@pytest.fixture(scope="module")
+def data(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers of the tiny target."""
+    return teaching.write_answers(tiny_model_dir, tmp_path_factory.mktemp("data") / "tokens.safetensors")
+
+
+@pytest.fixture(scope="module")
+def benches(tiny_model_dir: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
+    """By mechanism, each made once."""
+    folder, made = tmp_path_factory.mktemp("fresh"), dict[str, Bench]()
+
+    def of(mechanism: str) -> Bench:
+        if mechanism not in made:
+            made[mechanism] = Bench(mechanism, tiny_model_dir, data, folder)
+        return made[mechanism]
+
+    return of
+
+
+def at_once(objective: Objective, batch: Batch, denominator: float) -> Tensor:
+    """The loss by its definition: all logits in one piece, one graph."""
+    found: Drafts = objective.lesson.drafts(batch)
+    own, confidence = objective.lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
+    column = objective._columns.place_V[batch.tokens_T[found.at_AK]]
+    known = found.valid_AK & (column >= 0)
+    target = objective._teacher[0](batch.features["final"])[found.at_AK - 1] if "final" in batch.features else None
+    C = own.shape[-1]
+    flat = objective.mix(
+        own.reshape(-1, C), None if target is None else target.reshape(-1, C), column.clamp(min=0).flatten()
+    )
+    nll = functional.cross_entropy(own.reshape(-1, C), column.clamp(min=0).flatten(), reduction="none")
+    q = (-nll.detach()).exp().view(column.shape) * known
+    weight = objective.weighing(q, found.valid_AK)
+    loss = (flat.view(column.shape) * known * weight).sum()
+    if confidence is not None:
+        assert target is not None
+        accepted = 1 - (own.softmax(-1) - target.softmax(-1)).abs().sum(-1).detach() / 2
+        wrong = functional.binary_cross_entropy(confidence, accepted, reduction="none")
+        loss = loss + objective.confidence_weight * (wrong * found.valid_AK * weight).sum()
+    return loss / denominator
+
+
+def gradients(loss: Tensor, trainable: Trainable) -> dict[str, Tensor]:
+    trainable.module.zero_grad()
+    loss.backward()
+    return {n: p.grad.clone() for n, p in trainable.parameters.items() if p.grad is not None}
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 7, 512])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_loss_in_pieces_has_the_value_and_the_gradient_of_the_whole(
+    mechanism: str, rows_at_once: int, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", rows_at_once)
+    bench = benches(mechanism)
+    weights = "dpace" if mechanism in ("dflash", "mtp") else "decay"
+    loss = "ce=0.1,tv=1.8" if mechanism == "dspark" else "kl"
+    objective, batch = bench.objective(recipe(mechanism, weights=weights, loss=loss, decay=0.7))
+    denominator = float(objective.num_anchors(batch))
+    expected = at_once(objective, batch, denominator)
+    wanted = gradients(expected, bench.trainable)
+    found, measured = objective(batch, denominator)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    assert measured.loss == pytest.approx(float(expected.detach()) * denominator)
+    got = gradients(found, bench.trainable)
+    assert got.keys() == wanted.keys() == bench.trainable.parameters.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(got[name], gradient, rtol=1e-8, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("loss", MIXES)
+def test_every_loss_is_taken_in_pieces_alike(
+    loss: str, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", 9)
+    bench = benches("eagle3")
+    objective, batch = bench.objective(recipe("eagle3", loss=loss))
+    expected = at_once(objective, batch, 10.0)
+    wanted = gradients(expected, bench.trainable)
+    found, _ = objective(batch, 10.0)
+    got = gradients(found, bench.trainable)
+    torch.testing.assert_close(found, expected)
+    assert all(torch.allclose(got[name], wanted[name], rtol=1e-8, atol=1e-11) for name in wanted)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_learns_is_what_replay_measures(mechanism: str, benches: Callable[[str], Bench]) -> None:
+    """Wherever a draft of the lesson hits, and all before it did, so does the unroll from that anchor."""
+    bench = benches(mechanism)
+    bench.trainable.module.eval()
+    objective, batch = bench.objective(recipe(mechanism, loss="kl", anchors=64))
+    found: Drafts = objective.lesson.drafts(batch)
+    own, _ = objective.lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
+    column = objective._columns.place_V[batch.tokens_T[found.at_AK]]
+    hits_AK = (own.argmax(-1) == column) & found.valid_AK & (column >= 0)
+    chained_AK = hits_AK.cumprod(1).bool()
+    K = found.at_AK.shape[1]
+    seen = 0
+    for first, last, row in zip(batch.bounds, batch.bounds[1:], batch.rows, strict=False):
+        for start, end in bench.data.row(row).spans():
+            prompt = batch.tokens_T[first : first + start].tolist()
+            output = batch.tokens_T[first + start : first + end].tolist()
+            features = {tap: [rows[first : first + end - 1]] for tap, rows in batch.features.items()}
+            drafter = bench.trainable.drafter
+            unrolled = drafter.unroll(prompt, output, features, K)
+            expected = np.logical_and.accumulate(unrolled.hit_AD.astype(bool), axis=1)
+            # Of the whole pass those anchors that lie in this answer.
+            anchors = (found.at_AK[:, 0] - 1 >= first + start) & (found.at_AK[:, 0] - 1 < first + end - 1)
+            assert (chained_AK[anchors].numpy() == expected).all()
+            seen += int(anchors.sum())
+        assert last > first
+    assert seen == len(hits_AK)
+
+
+def test_several_streams_in_one_pass_are_what_each_is_by_itself(benches: Callable[[str], Bench]) -> None:
+    for mechanism in ("eagle3", "mtp"):
+        bench = benches(mechanism)
+        _, batch = bench.objective(recipe(mechanism))
+        head: Any = bench.trainable.module
+        fused = head.fuse(batch.features)
+        together = Rollout(head, fused, batch.tokens_T, batch.bounds)
+        spans = list(zip(batch.bounds, batch.bounds[1:], strict=False))
+        alone = [Rollout(head, fused[a:b], batch.tokens_T[a:b]) for a, b in spans]
+        for k in range(4):
+            readable = together.step()
+            parts = [rollout.step() for rollout in alone]
+            torch.testing.assert_close(readable, torch.cat(parts), rtol=1e-12, atol=1e-12)
+            if k == 1:
+                keep = together.rows_N % 3 != 0
+                together.retain(keep)
+                for rollout, (a, _) in zip(alone, spans, strict=True):
+                    rollout.retain((rollout.rows_N + a) % 3 != 0)
+
+
+def test_distances_of_a_distribution_to_itself_are_none_and_never_below() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, other = torch.randn(2, 5, 7, generator=generator, dtype=torch.float64)
+    column = torch.tensor([0, 1, 2, 3, 4])
+    for name, loss in LOSSES.items():
+        if name == "ce":
+            continue
+        assert torch.allclose(loss(logits, logits, column), torch.zeros(5, dtype=torch.float64), atol=1e-7), name
+        assert (loss(logits, other, column) > 0).all(), name
+
+
+def test_total_variation_is_the_chance_of_a_rejection() -> None:
+    """Against sum of min(p, q), by hand [Leviathan23]."""
+    own, target = torch.log(torch.tensor([[0.7, 0.2, 0.1]])), torch.log(torch.tensor([[0.5, 0.1, 0.4]]))
+    assert float(LOSSES["tv"](own, target, torch.tensor([0]))) == pytest.approx(1 - (0.5 + 0.1 + 0.1))
+    assert float(LOSSES["lk_alpha"](own, target, torch.tensor([0]))) == pytest.approx(-np.log(0.7))
+
+
+def test_dpace_weighs_a_draft_by_what_it_is_worth_to_those_behind_it() -> None:
+    """w_j = sum over m >= j of the product of smoothed chances up to m [D-PACE]."""
+    q = torch.tensor([[0.8, 0.4, 0.0]])
+    smooth = [0.9, 0.7, 0.5]
+    reach = np.cumprod(smooth)
+    expected = [reach.sum(), reach[1:].sum(), reach[2:].sum()]
+    found = Weighing("dpace", 1.0)(q, torch.ones(1, 3, dtype=torch.bool))
+    assert found[0].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "kl=", "kl=0", "kl=-1", "kl=nan", "kl=inf", "nothing", "ce,what=2"])
+def test_a_mix_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="--loss"):
+        parse_mix(text)
+
+
+def test_a_mix_is_told_as_it_was_asked() -> None:
+    assert str(parse_mix("ce=0.1,tv=1.8")) == "ce=0.1,tv=1.8"
+    assert parse_mix("kl") == Mix({"kl": 1.0})
+    assert not parse_mix("ce=2").reads_target
+
+
+@pytest.mark.parametrize(("kind", "decay"), [("never", 1.0), ("decay", 0.0), ("decay", 1.1)])
+def test_weights_outside_their_range_are_refused(kind: str, decay: float) -> None:
+    with pytest.raises(SpecError, match=r"--weights|--decay"):
+        check_weighing(kind, decay)
+
+
+def test_the_builder_that_training_opens_is_the_one_that_accept_opens(benches: Callable[[str], Bench]) -> None:
+    """No second reading of a checkpoint: the same class, by the same registry."""
+    bench = benches("dflash")
+    beside = Beside.of(bench.card, Sampling(), "float64", lambda: bench.target)
+    other = build(parse_drafter(f"dflash:{bench.trainable.folder}"), beside)
+    assert type(other) is type(bench.trainable.drafter)

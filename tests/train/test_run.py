@@ -1,0 +1,100 @@
+"""Whole runs on a tiny target: what is learnt, what a kill changes (nothing), what comes out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from codraft.core.errors import SpecError
+from codraft.train import run as running
+from codraft.train.evaluate import HeldOut, evaluate, stream_of
+from codraft.train.state import FILE
+
+from tests.train import teaching
+from tests.train.teaching import MECHANISMS, job, losses, run
+
+
+@pytest.fixture(scope="module")
+def data(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers of the tiny target."""
+    return teaching.write_answers(tiny_model_dir, tmp_path_factory.mktemp("data") / "tokens.safetensors")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_drafter_learns_what_it_sees_again_and_again(
+    mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    """On the rows that it learns from AL comes near to all that its drafts allow; the loss goes down."""
+    asked = job(mechanism, tiny_model_dir, data, tmp_path / "out", max_steps=150, eval_every=150, loss="ce")
+    finished = run(asked)
+    curve = losses(asked.output)
+    assert curve[-1] < 0.3 * curve[0]
+    # Held-out rows are other text, so measure on rows that were learnt.
+    bench, length = finished.bench, asked.max_length
+    learnt = [row for row in range(len(bench.data)) if row not in bench.held.rows]
+    streams = [stream_of(bench.data, row, bench.card.eos_ids, 3, length) for row in learnt]
+    seen = HeldOut(learnt, [stream for stream in streams if stream is not None])
+    found = evaluate(bench.trainable, seen, bench.source, bench.card.eos_ids, [3], length)
+    assert found.curve[0].AL > 3.0
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_killed_run_ends_as_if_it_had_never_been_killed(
+    mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights bit for bit, losses to the last digit; killed once between two saves and once in the first steps."""
+    whole = job(mechanism, tiny_model_dir, data, tmp_path / "whole")
+    run(whole)
+    broken = job(mechanism, tiny_model_dir, data, tmp_path / "broken")
+    for kill_at in (1, 3, 4):
+        saves = running.Run.save
+
+        def dies(self: running.Run, kill_at: int = kill_at, save: Callable[[running.Run], None] = saves) -> None:
+            if self.progress.step > kill_at:
+                raise KeyboardInterrupt
+            save(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(running.Run, "save", dies)
+            with pytest.raises(KeyboardInterrupt):
+                run(broken)
+    run(broken)
+    assert losses(broken.output) == losses(whole.output)
+    one, other = (load_file(asked.output / "run" / FILE) for asked in (whole, broken))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert (whole.output / "model.safetensors").read_bytes() == (broken.output / "model.safetensors").read_bytes()
+
+
+def test_the_best_checkpoint_by_AL_is_kept_and_not_the_last(
+    tiny_model_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in pain.md J2: the loss falls on, AL has peaked."""
+    asked = job("eagle3", tiny_model_dir, data, tmp_path / "out", max_steps=6, eval_every=2)
+    fake = iter([1.1, 1.9, 1.4, 1.2])
+    measured = running.evaluate
+
+    def told(*args: object) -> object:
+        result = measured(*args)  # type: ignore[arg-type]
+        AL = next(fake)
+        for point in result.curve:
+            object.__setattr__(point, "AL", AL)
+        return result
+
+    monkeypatch.setattr(running, "evaluate", told)
+    finished = run(asked)
+    facts = json.loads((asked.output / "codraft.json").read_text())
+    assert finished.progress.best_step == 2
+    assert facts["training"]["step"] == 2
+    assert facts["held_out"]["AL"]["3"] == 1.9
+
+
+def test_another_question_is_another_run(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
+    run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2))
+    with pytest.raises(SpecError, match=r"asked something else \(recipe"):
+        run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2, lr=3e-3))
+    with pytest.raises(SpecError, match=r"asked something else \(mechanism"):
+        run(job("eagle3", tiny_model_dir, data, tmp_path / "out", max_steps=2))
