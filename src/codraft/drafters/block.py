@@ -24,6 +24,7 @@ from codraft.decode.drafter import DraftKind, Features, Proposal, Request, Unrol
 from codraft.decode.target import Tap
 from codraft.drafters.cache import KeyValueCache
 from codraft.drafters.fusing import fused, fused_rows
+from codraft.drafters.layers import flex
 from codraft.drafters.layers.attention import Sight, attend
 from codraft.drafters.pick import ROWS_AT_ONCE, Drafts, Picker
 from codraft.drafters.schedule import Cut
@@ -101,6 +102,10 @@ class BlockSight:
         self, q_NhD: Tensor, k_NgD: Tensor, v_NgE: Tensor, *, scale: float, window: int | None, sinks_h: Tensor | None
     ) -> Tensor:
         """See `Sight.look`; blocks of a site stand together, in the order of the sites."""
+        if flex.fits(q_NhD, sinks_h):
+            out_NhE = self._at_once(q_NhD, k_NgD, v_NgE, scale, window)
+            self.layer += 1
+            return out_NhE
         seen, row = [], 0
         for index, site in enumerate(self.sites):
             rows = slice(row, row + len(site.starts) * self.num_slots)
@@ -113,6 +118,27 @@ class BlockSight:
             seen.append(attend(q_NhD[rows], keys, values, mask, scale=scale, sinks_h=sinks_h))
         self.layer += 1
         return torch.cat(seen)
+
+    def _at_once(self, q_NhD: Tensor, k_NgD: Tensor, v_NgE: Tensor, scale: float, window: int | None) -> Tensor:
+        """All sites in one pass of flex attention."""
+        device, n = q_NhD.device, self.num_slots
+        contexts = [site.context(self.layer) for site in self.sites]
+        ends = [max(site.starts) for site in self.sites]
+        keys = torch.cat([*(k[:end] for (k, _), end in zip(contexts, ends, strict=True)), k_NgD])
+        values = torch.cat([*(v[:end] for (_, v), end in zip(contexts, ends, strict=True)), v_NgE])
+        starts_C = torch.tensor([start for site in self.sites for start in site.starts], device=device)
+        site_C = torch.tensor([i for i, site in enumerate(self.sites) for _ in site.starts], device=device)
+        seen = flex.then_block(
+            site_C.repeat_interleave(n),
+            starts_C.repeat_interleave(n),
+            (starts_C[:, None] + torch.arange(n, device=device)).flatten(),
+            torch.arange(len(starts_C), device=device).repeat_interleave(n),
+            torch.tensor([i for i, end in enumerate(ends) for _ in range(end)], device=device),
+            torch.cat([torch.arange(end, device=device) for end in ends]),
+            window,
+            causal=self.causal[self.layer],
+        )
+        return flex.attend_where(q_NhD, keys, values, seen, scale=scale)
 
     def _mask(self, index: int, first: int, end: int, window: int | None, device: torch.device) -> Tensor | None:
         """None where all is seen; layers of one kind share theirs."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from codraft.decode.target import Tap
+from codraft.drafters.layers import flex
 from codraft.drafters.layers.attention import Sight, attend, attend_own, causal
 
 # Rows whose scores against a whole stream are held at once.
@@ -69,6 +70,10 @@ class Building:
     ) -> Tensor:
         """See `Sight.look`."""
         self.layers.append((k_NgD, v_NgE))
+        if flex.fits(q_NhD, sinks_h):
+            stream_N, at_N = self._places(q_NhD)
+            seen_by = flex.within(stream_N, at_N, stream_N, at_N, window)
+            return flex.attend_where(q_NhD, k_NgD, v_NgE, seen_by, scale=scale)
         spans = [slice(0, len(q_NhD))] if self.parts is None else [part.rows for part in self.parts]
         seen = []
         for span in spans:
@@ -80,6 +85,18 @@ class Building:
                 mask_QM = causal(rows_N[start:end], rows_N[first:end], window)
                 seen.append(attend(q[start:end], k[first:end], v[first:end], mask_QM, scale=scale, sinks_h=sinks_h))
         return torch.cat(seen)
+
+    def _places(self, q_NhD: Tensor) -> tuple[Tensor, Tensor]:
+        """(number of its stream, place in it) of every row."""
+        parts = self.parts or [Part(slice(0, len(q_NhD)), slice(0, len(q_NhD)), 0)]
+        return numbered([part.rows for part in parts], q_NhD.device)
+
+
+def numbered(spans: Sequence[slice], device: torch.device) -> tuple[Tensor, Tensor]:
+    """(which span, place in it) of every row of spans that lie side by side."""
+    lengths = [span.stop - span.start for span in spans]
+    span_N = torch.arange(len(spans), device=device).repeat_interleave(torch.tensor(lengths, device=device))
+    return span_N, torch.cat([torch.arange(length, device=device) for length in lengths])
 
 
 class Chain:
@@ -122,6 +139,8 @@ class OwnChain:
         # How far back of its own row a row still sees.
         back = None if window is None else window - len(chain.keys)
         parts = self.parts or [Part(slice(0, len(q_NhD)), slice(0, len(keys)), 0)]
+        if flex.fits(q_NhD, sinks_h):
+            return self._at_once(q_NhD, (keys, values), (own_NcgD, own_NcgE), parts, back, scale)
         seen = []
         for part in parts:
             k, v = keys[part.keys], values[part.keys]
@@ -145,6 +164,30 @@ class OwnChain:
                     )
                 )
         return torch.cat(seen)
+
+    def _at_once(
+        self,
+        q_NhD: Tensor,
+        true: tuple[Tensor, Tensor],
+        own: tuple[Tensor, Tensor],
+        parts: Sequence[Part],
+        back: int | None,
+        scale: float,
+    ) -> Tensor:
+        """All streams in one pass of flex attention."""
+        keys, values = (
+            torch.cat((shared, mine.transpose(0, 1).flatten(0, 1))) for shared, mine in zip(true, own, strict=True)
+        )
+        stream_N, _ = numbered([part.rows for part in parts], q_NhD.device)
+        starts = torch.tensor([part.start for part in parts], device=q_NhD.device)
+        stream_M = torch.full((len(true[0]),), -1, device=q_NhD.device)
+        at_M = torch.zeros_like(stream_M)
+        for number, part in enumerate(parts):
+            stream_M[part.keys] = number
+            at_M[part.keys] = torch.arange(part.keys.stop - part.keys.start, device=q_NhD.device)
+        seen = flex.within(stream_N, self.rows_N - starts[stream_N], stream_M, at_M, back)
+        seen = flex.then_own(seen, len(stream_M), len(q_NhD))
+        return flex.attend_where(q_NhD, keys, values, seen, scale=scale)
 
 
 class Rollout:

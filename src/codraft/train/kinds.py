@@ -1,4 +1,4 @@
-"""What training must know of a mechanism, in one table. Makers of fresh ones are in fresh.py, lessons in objective.py."""
+"""What training must know of a mechanism, in a table. Makers of fresh ones are in fresh.py, lessons in objective.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
