@@ -158,3 +158,47 @@ class TrainRecord(Record):
     forecast: Forecast | None = None
     recipe: dict[str, Any]
     wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerm:
+    """One term of a plan: bytes or seconds, and what it is a product of."""
+
+    name: str
+    value: float
+    of: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlanRecord(Record):
+    """What a run will take, by term: `disk` and `memory` in bytes, `time` in seconds at `rate` operations a second, as
+    one matrix product was measured on this machine."""
+
+    SCHEMA: ClassVar[str] = "codraft.train_plan/1"
+    mechanism: str
+    target: str
+    tokens: int
+    steps: int
+    epochs: float
+    rate: float
+    disk: list[PlanTerm]
+    memory: list[PlanTerm]
+    time: list[PlanTerm]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFeaturesRecord(Record):
+    """Hidden states of a token file's rows, written once. `written` shards in this run, of `shards`."""
+
+    SCHEMA: ClassVar[str] = "codraft.train_features/1"
+    target: str
+    output: str
+    data_sha256: str
+    layers: list[int]
+    stored_as: str
+    tokens: int
+    shards: int
+    written: int
+    bytes: int
+    seconds: float
+    tokens_per_s: float | None = None

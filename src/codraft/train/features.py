@@ -23,6 +23,7 @@ from codraft.core.errors import SpecError
 from codraft.core.files import PART, write_failure
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
+from codraft.drafters.eagle3 import usual_taps
 from codraft.train.tokens import TokenFile
 
 # Tokens of a shard: at a hidden size of 4096, four layers of bfloat16 make half a gigabyte.
@@ -50,6 +51,11 @@ class Online:
         """See `FeatureSource.features`."""
         ids = [self.data.row(row).ids[:max_length].tolist() for row in rows]
         return {tap: torch.cat(parts) for tap, parts in read(self.target, ids, self.taps).items()}
+
+
+def default_layers(target: HFModel) -> list[int]:
+    """Those that EAGLE-3 and block heads read, and the last one, which gives `final`."""
+    return sorted({*(tap for tap in usual_taps(target.num_layers) if tap >= 0), target.num_layers - 1})
 
 
 @torch.no_grad()

@@ -1,0 +1,98 @@
+"""`codraft train features`: the target's hidden states, written once for several runs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from codraft.cli import options as o
+from codraft.cli.train import Data
+
+Output = Annotated[
+    Path,
+    Parameter(
+        name=["--output", "-o"],
+        help="Folder to write. Each file in it is whole or absent, and the same command goes on with those missing.",
+    ),
+]
+Layers = Annotated[
+    str | None,
+    Parameter(
+        help="Layers whose outputs to keep, as 1,14,26,29; default: those that EAGLE-3 and block heads read, and the "
+        "last one, of which MTP and all losses on the target's distribution are made."
+    ),
+]
+
+
+def features(
+    target: o.Target,
+    /,
+    *,
+    data: Data,
+    output: Output,
+    layers: Layers = None,
+    store: Annotated[
+        Literal["bfloat16", "float16", "float32"], Parameter(help="How the numbers are kept.")
+    ] = "bfloat16",
+    dtype: o.Dtype = "auto",
+    json: o.Json = None,
+) -> int:
+    """Hidden states of a token file's rows, for `codraft train --features`.
+
+    Without them the target runs beside the drafter in every step, which costs its pass in every epoch of every run and
+    no disk. `codraft train plan` says how much both take.
+
+        codraft train features demo --data tokens.safetensors -o features
+        codraft train eagle3 demo --data tokens.safetensors --features features -o my-eagle3
+    """
+    import time
+
+    from codraft.core.provenance import provenance
+    from codraft.core.record import check_destination, emit
+    from codraft.core.spec import parse_list
+    from codraft.core.training import TrainFeaturesRecord
+
+    check_destination(json)
+    import torch
+
+    from codraft.cli.ui import RichUi, console
+    from codraft.decode.hf.load import check_dtype, device_label, engine_versions
+    from codraft.train.checkpoint import load_target
+    from codraft.train.features import default_layers, shards_of, write_features
+    from codraft.train.tokens import TokenFile
+
+    file, ui = TokenFile(data), RichUi()
+    asked = None if layers is None else parse_list(layers, "--layers", lowest=0)
+    with ui.stage(f"load {target}"):
+        model = load_target(target, check_dtype(dtype))
+    wanted = asked or default_layers(model)
+    start = time.perf_counter()
+    with ui.stage("write features") as progress:
+        written = write_features(model, file, wanted, output, getattr(torch, store), progress)
+    seconds, shards = time.perf_counter() - start, shards_of(file.lengths)
+    record = TrainFeaturesRecord(
+        schema=TrainFeaturesRecord.SCHEMA,
+        provenance=provenance(
+            engine=engine_versions(),
+            input_hashes={"data": file.sha256[:16]},
+            dtype=model.dtype,
+            device=device_label(),
+        ),
+        target=target,
+        output=str(output),
+        data_sha256=file.sha256,
+        layers=sorted(wanted),
+        stored_as=store,
+        tokens=file.num_tokens,
+        shards=len(shards),
+        written=written,
+        bytes=sum((output / one.name).stat().st_size for one in shards),
+        seconds=seconds,
+        tokens_per_s=file.num_tokens / seconds if written == len(shards) else None,
+    )
+    emit(record, json)
+    console.print(
+        f"[bold]{output}[/bold]: layers {record.layers} of {record.tokens:,} tokens, {record.bytes / 1e9:.2f} GB in "
+        f"{record.shards} files, {record.written} of them now"
+    )
+    return 0
