@@ -7,6 +7,8 @@ from cyclopts import Parameter
 
 from codraft.cli import options as o
 from codraft.cli.train import Data
+from codraft.cli.train_data import VllmPython, VllmSet, parse_settings
+from codraft.core.errors import SpecError
 
 Output = Annotated[
     Path,
@@ -34,6 +36,12 @@ def features(
     store: Annotated[
         Literal["bfloat16", "float16", "float32"], Parameter(help="How the numbers are kept.")
     ] = "bfloat16",
+    writer: Annotated[
+        Literal["torch", "vllm"],
+        Parameter(help="Who runs the target: we, or vLLM, for targets that one process cannot hold."),
+    ] = "torch",
+    vllm_python: VllmPython = None,
+    vllm_set: VllmSet = None,
     dtype: o.Dtype = "auto",
     json: o.Json = None,
 ) -> int:
@@ -56,26 +64,52 @@ def features(
     import torch
 
     from codraft.cli.ui import RichUi, console
-    from codraft.decode.hf.load import check_dtype, device_label, engine_versions
+    from codraft.decode.hf.load import (
+        check_dtype,
+        device_label,
+        engine_versions,
+        load_card,
+        read_config,
+        resolved_dtype,
+    )
     from codraft.train.checkpoint import load_target
+    from codraft.train.data.vllm_writer import vllm_version
     from codraft.train.features import default_layers, shards_of, write_features
     from codraft.train.tokens import TokenFile
+    from codraft.train.vllm_features import write_by_vllm
 
-    file, ui = TokenFile(data), RichUi()
-    asked = None if layers is None else parse_list(layers, "--layers", lowest=0)
-    with ui.stage(f"load {target}"):
-        model = load_target(target, check_dtype(dtype))
-    wanted = asked or default_layers(model)
+    file, card, ui = TokenFile(data), load_card(target), RichUi()
+    if vllm_set and writer != "vllm":
+        raise SpecError("--vllm-set is for --writer vllm")
+    num_layers = int(read_config(card.folder, target).get_text_config(decoder=True).num_hidden_layers)
+    wanted = default_layers(num_layers) if layers is None else parse_list(layers, "--layers", lowest=0)
+    if max(wanted) >= num_layers:
+        raise SpecError(f"--layers: {max(wanted)} is none of the layers 0..{num_layers - 1} of {target}")
+    kept_as, engine = getattr(torch, store), engine_versions()
     start = time.perf_counter()
-    with ui.stage("write features") as progress:
-        written = write_features(model, file, wanted, output, getattr(torch, store), progress)
+    if writer == "vllm":
+        if vllm_python is None:
+            raise SpecError("--writer vllm needs the Python of an environment with vLLM: --vllm-python PATH/bin/python")
+        engine = {"name": "vllm", "vllm": vllm_version(vllm_python)}
+        run_in = resolved_dtype(card.folder, check_dtype(dtype))
+        with ui.stage("write features") as progress:
+            written = write_by_vllm(
+                file, wanted, output, kept_as, python=vllm_python, target_folder=card.folder, dtype=run_in,
+                engine={"enforce_eager": device_label() == "cpu", **parse_settings(vllm_set or [])}, progress=progress,
+            )  # fmt: skip
+    else:
+        with ui.stage(f"load {target}"):
+            model = load_target(target, check_dtype(dtype))
+        run_in = model.dtype
+        with ui.stage("write features") as progress:
+            written = write_features(model, file, wanted, output, kept_as, progress)
     seconds, shards = time.perf_counter() - start, shards_of(file.lengths)
     record = TrainFeaturesRecord(
         schema=TrainFeaturesRecord.SCHEMA,
         provenance=provenance(
-            engine=engine_versions(),
+            engine=engine,
             input_hashes={"data": file.sha256[:16]},
-            dtype=model.dtype,
+            dtype=run_in,
             device=device_label(),
         ),
         target=target,

@@ -53,9 +53,9 @@ class Online:
         return {tap: torch.cat(parts) for tap, parts in read(self.target, ids, self.taps).items()}
 
 
-def default_layers(target: HFModel) -> list[int]:
+def default_layers(num_layers: int) -> list[int]:
     """Those that EAGLE-3 and block heads read, and the last one, which gives `final`."""
-    return sorted({*(tap for tap in usual_taps(target.num_layers) if tap >= 0), target.num_layers - 1})
+    return sorted({*(tap for tap in usual_taps(num_layers) if tap >= 0), num_layers - 1})
 
 
 @torch.no_grad()
