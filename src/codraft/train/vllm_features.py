@@ -77,6 +77,6 @@ def run(python: Path, folder: Path, done: int, total: int, progress: Callable[[i
         raise SpecError(write_failure(log, error)) from error
     if code:
         raise SpecError(
-            f"vLLM ended with code {code} ({last_line(log)}); all it said is in {log}, and the files it has written are "
+            f"vLLM ended with code {code} ({last_line(log)}); all it said is in {log}, and what it has written is "
             "kept: mend that and run the same command again"
         )

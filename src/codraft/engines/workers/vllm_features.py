@@ -16,18 +16,16 @@ from typing import Any
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-# Without a GPU in process: no second Python.
-if not os.path.exists("/dev/nvidia0"):
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-IN_PROCESS = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0"
-STEPS = 100
-# The engine imports the connector by name.
-sys.path.insert(0, str(Path(__file__).parent))
+# Without a GPU in this process: no second Python.
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", str(int(os.path.exists("/dev/nvidia0"))))
 
 import torch
 from safetensors.torch import save_file
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector import load_hidden_states
+
+# Steps after the last, at most, until the states of an engine in this process are on disk.
+STEPS = 100
 
 
 def main(path: str) -> None:
@@ -52,7 +50,9 @@ def main(path: str) -> None:
 
 
 def engine(job: dict[str, Any], scratch: str) -> LLM:
-    """An engine that keeps the outputs of these layers. vLLM counts what enters a layer, so the output of i is i + 1."""
+    """An engine that keeps the outputs of these layers; vLLM counts what enters a layer, so that of i is i + 1."""
+    # It imports the connector by name.
+    sys.path.insert(0, str(Path(__file__).parent))
     plain = {} if torch.cuda.is_available() else {"kv_connector_module_path": "vllm_connector"}
     name = "PlainHiddenStatesConnector" if plain else "ExampleHiddenStatesConnector"
     return LLM(
@@ -85,7 +85,7 @@ def read(llm: LLM, rows: list[list[int]]) -> torch.Tensor:
     found = []
     paths = [output.kv_transfer_params["hidden_states_path"] for output in done]
     # An engine in this process stands still between calls, and states are written in the step after the last.
-    for _ in range(STEPS if IN_PROCESS else 0):
+    for _ in range(STEPS if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0" else 0):
         if all(map(os.path.exists, paths)):
             break
         llm.llm_engine.step()
