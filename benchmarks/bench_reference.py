@@ -1,4 +1,4 @@
-"""AL of the drafters that come with codraft, on prompts that none of them was trained on, beside what needs no training.
+"""AL of the drafters that come with codraft, on prompts that none was trained on, beside what needs no training.
 
     python benchmarks/bench_reference.py [PROMPTS] [STREAMS.jsonl]
 

@@ -61,7 +61,7 @@ def test_an_unknown_verb_is_answered_with_the_verbs(complaint: Complaint) -> Non
     assert (
         complaint("acept", "x")
         == "unknown verb 'acept'; choose one of tune, inspect, accept, profile, advise, frontier, "
-        "generate, convert, report, or see `codraft --help`"
+        "generate, train, convert, report, or see `codraft --help`"
     )
 
 
@@ -175,6 +175,7 @@ COMMANDS = {
     "advise": ["advise", *FIGURES],
     "frontier": ["frontier", *FIGURES],
     "inspect": ["inspect", "no-such-model"],
+    "train": ["train", "eagle3", "x", "--data", "none.safetensors", "-o", "out"],
     "convert": ["convert", "no-such-head", "--to", "zlab", "-o", "out"],
     "report": ["report", "x"],
 }

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from codraft import __version__
-from codraft.cli.main import HELP, VERBS, main
+from codraft.cli.main import HELP, PARTS, VERBS, main
 
 # Runs `main` with the given words and names the heavy modules that it took in.
 PROBE = """
@@ -70,10 +70,31 @@ FLAGS = {
     "advise": "--acceptance --timing --batch --context --target --tile --json",
     "inspect": "--method --engine --depth --tp --context --prompts --full --json",
     "frontier": "--acceptance --timing --batch --context --json",
+    "train": (
+        "--data --output --from --recipe --loss --weights --decay --drafts --anchors --block-size --confidence --noise "
+        "--optimizer --lr --muon-lr --weight-decay --clip --warmup --decline --epochs --init --layers --ffn --taps "
+        "--draft-vocab --markov-rank --mask-token --batch-tokens --accumulate --max-length --max-steps --shortlist "
+        "--features --autocast --checkpointing --parallel --eval-every --save-every --held-out --depth --select --seed "
+        "--dtype --json"
+    ),
     "convert": "--to --output --target --engine --json",
     "report": "--output --json",
 }
-SHORT = {"-D": ("accept", "generate", "tune", "profile", "inspect"), "-o": ("tune", "convert", "report")}
+# Those of a verb's own commands.
+PART_FLAGS = {
+    "train data": (
+        "--prompts --self-written --openers --streams --max-new-tokens --batch --writer --vllm-python --vllm-set "
+        "--temperature --top-p --top-k --also-sampled --also-temperature --seed --limit-tokens --dtype --output --json"
+    ),
+    "train show": "--row --rows --target --max-new-tokens",
+    "train plan": "--data --recipe --loss --layers --batch-tokens --features --json",
+    "train vocab": "--data --size --sizes --output --json",
+    "train features": "--data --output --layers --store --writer --vllm-python --vllm-set --dtype --json",
+}
+SHORT = {
+    "-D": ("accept", "generate", "tune", "profile", "inspect", "train"),
+    "-o": ("tune", "convert", "report", "train"),
+}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -91,8 +112,21 @@ def test_a_verbs_help_names_every_flag_of_the_contract(
     assert {word for word in words if word.startswith("--no-")} == ({"--no-kernels"} if verb == "tune" else set())
 
 
+@pytest.mark.parametrize("command", PART_FLAGS)
+def test_the_commands_of_a_verb_have_a_help_of_their_own(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main([*command.split(), "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert f"Usage: codraft {command} " in out
+    assert set(PART_FLAGS[command].split()) <= set(out.replace(",", " ").split())
+
+
 def test_the_flags_of_every_verb_are_promised() -> None:
     assert FLAGS.keys() == VERBS.keys()
+    assert PART_FLAGS.keys() == {f"{verb} {part}" for verb, parts in PARTS.items() for part in parts}
 
 
 def test_the_verbs_that_take_figures_say_what_a_table_holds(
