@@ -63,7 +63,7 @@ def job(mechanism: str, target: Path, data: Path, output: Path, **changes: Any) 
         data=data,
         output=output,
         recipe=recipe(mechanism, **how),
-        shape=Shape(layers=(1,) if mechanism != "external" else (0, 1), markov_rank=8),
+        shape=Shape(layers=(1,), markov_rank=8),
         batch_tokens=128,
         max_steps=6,
         eval_every=3,

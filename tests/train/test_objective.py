@@ -52,7 +52,7 @@ class Bench:
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for parameter in self.trainable.parameters.values():
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         self.data = TokenFile(data)
 
     def objective(self, how: Recipe) -> tuple[Objective, Batch]:

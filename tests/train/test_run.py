@@ -75,7 +75,7 @@ def test_the_best_checkpoint_by_AL_is_kept_and_not_the_last(
     """As in pain.md J2: the loss falls on, AL has peaked."""
     asked = job("eagle3", tiny_model_dir, data, tmp_path / "out", max_steps=6, eval_every=2)
     fake = iter([1.1, 1.9, 1.4, 1.2])
-    measured = running.evaluate
+    measured = evaluate
 
     def told(*args: object) -> object:
         result = measured(*args)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -81,7 +81,7 @@ def accumulating(module: nn.Module, *, last: bool) -> Any:
     """Within it gradients stay in this process, until the last batch of a step."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if last else module.no_sync()
-    if hasattr(module, "set_requires_gradient_sync"):
+    if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(last)
     return nullcontext()
 
@@ -90,4 +90,4 @@ def recompute_feed_forwards(module: nn.Module) -> None:
     """Drop what feed-forwards keep for the gradient, most of all that is kept, and compute it again."""
     for name, part in module.named_modules():
         if name.rpartition(".")[2] in FFN:
-            part.forward = partial(checkpoint, part.forward, use_reentrant=False)  # type: ignore[operator]
+            part.forward = partial(checkpoint, part.forward, use_reentrant=False)

@@ -99,4 +99,4 @@ def board(folder: Path, step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

@@ -23,7 +23,7 @@ class Done:
         return True
 
 
-class PlainHiddenStatesConnector(ExampleHiddenStatesConnector):
+class PlainHiddenStatesConnector(ExampleHiddenStatesConnector):  # type: ignore[misc]
     """As its parent, whose streams and events are CUDA's."""
 
     def _submit_async_write(self, pending: PendingSave) -> None:

@@ -78,7 +78,7 @@ class BlockLesson(nn.Module):
 
     def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Lesson.logits`; DSpark's bias by the token before, which is the stream's own here."""
-        base_nKC = self._readout[0](hidden_nKH.flatten(0, 1)).unflatten(0, hidden_nKH.shape[:2])
+        base_nKC = torch.unflatten(self._readout[0](hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2])
         head = self.head
         if not isinstance(head, DSparkHead):
             return base_nKC, None

@@ -210,7 +210,7 @@ class Chunked(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
         """The gradients that were taken, scaled."""
         scale = outputs[0]
         (grad_AKH,) = ctx.saved_tensors

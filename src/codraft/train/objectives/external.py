@@ -37,7 +37,7 @@ class ExternalLesson(nn.Module):
 
     def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Lesson.logits`."""
-        return self._readout[0](hidden_nKH.flatten(0, 1)).unflatten(0, hidden_nKH.shape[:2]), None
+        return torch.unflatten(self._readout[0](hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
 
     def output_parameters(self) -> list[Tensor]:
         """None: both ends stay the target's."""

@@ -58,7 +58,7 @@ class SerialLesson(nn.Module):
         """See `Lesson.logits`."""
         n = len(self._readouts)
         if n == 1:
-            return self._readouts[0](hidden_nKH.flatten(0, 1)).unflatten(0, hidden_nKH.shape[:2]), None
+            return torch.unflatten(self._readouts[0](hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
         parts = [self._readouts[k % n](hidden_nKH[:, k]) for k in range(hidden_nKH.shape[1])]
         return torch.stack(parts, 1), None
 
