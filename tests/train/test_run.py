@@ -98,3 +98,26 @@ def test_another_question_is_another_run(tiny_model_dir: Path, data: Path, tmp_p
         run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2, lr=3e-3))
     with pytest.raises(SpecError, match=r"asked something else \(mechanism"):
         run(job("eagle3", tiny_model_dir, data, tmp_path / "out", max_steps=2))
+
+
+def test_the_log_tells_where_the_time_went_and_AL_by_domain_here_and_on_the_board(
+    tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    asked = job("dspark", tiny_model_dir, data, tmp_path / "out", held_out=4)
+    run(asked)
+    rows = [json.loads(line) for line in (asked.run / "log.jsonl").read_text().splitlines()]
+    steps, evaluations = ([row for row in rows if row["kind"] == kind] for kind in ("step", "evaluation"))
+    assert [row["step"] for row in steps] == list(range(6))
+    assert [row["step"] for row in evaluations] == [0, 3, 6]
+    for row in steps:
+        assert row["seconds"].keys() == {"data", "forward", "head", "backward", "optimizer"}
+        assert row["tokens_per_s"] > 0
+        assert len(row["accuracy"]) == len(row["nll"]) == 3
+    assert {"even", "odd"} <= evaluations[0]["domains"].keys()
+    board = EventAccumulator(str(asked.run / "tensorboard"))
+    board.Reload()
+    assert {"loss", "tokens_per_s", "AL/1", "AL/3", "seconds/forward"} <= set(board.Tags()["scalars"])
+    seen = [(event.step, event.value) for event in board.Scalars("loss")]
+    assert seen == [(row["step"] + 1, pytest.approx(row["loss"], rel=1e-5)) for row in steps]
