@@ -1,6 +1,6 @@
 """AL of the drafters that come with codraft, on prompts that none was trained on, beside what needs no training.
 
-    python benchmarks/bench_reference.py [PROMPTS] [STREAMS.jsonl]
+    python benchmarks/reference.py [PROMPTS] [STREAMS.jsonl]
 
 PROMPTS is as for `codraft accept` (default spec-bench:96). STREAMS keeps the target's answers from one run to the next.
 Greedy, float32, all D = 1..8 by replay. `bigram` drafts the token that most often followed the last one in the training
