@@ -84,26 +84,40 @@ def benches(tiny_model_dir: Path, data: Path, tmp_path_factory: pytest.TempPathF
 
 
 def at_once(objective: Objective, batch: Batch, denominator: float) -> Tensor:
-    """The loss by its definition: all logits in one piece, one graph."""
-    found: Drafts = objective.lesson.drafts(batch)
-    own, confidence = objective.lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
+    """The loss by its definition: all logits of a stage in one piece, one graph."""
+    lesson: Any = objective.lesson
+    stages, losses = lesson.stages(batch), []
+    found: Drafts | None = next(stages)
+    while found is not None:
+        loss, hits = stage_at_once(objective, batch, found)
+        losses.append(loss)
+        try:
+            found = stages.send(hits)
+        except StopIteration:
+            found = None
+    return torch.stack(losses).sum() / denominator
+
+
+def stage_at_once(objective: Objective, batch: Batch, found: Drafts) -> tuple[Tensor, Tensor]:
+    """Undivided loss and hits."""
+    lesson: Any = objective.lesson
+    own, confidence = lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
     column = objective._columns.place_V[batch.tokens_T[found.at_AK]]
     known = found.valid_AK & (column >= 0)
     target = objective._teacher[0](batch.features["final"])[found.at_AK - 1] if "final" in batch.features else None
     C = own.shape[-1]
-    flat = objective.mix(
-        own.reshape(-1, C), None if target is None else target.reshape(-1, C), column.clamp(min=0).flatten()
-    )
-    nll = functional.cross_entropy(own.reshape(-1, C), column.clamp(min=0).flatten(), reduction="none")
+    own_NC, column_N = own.reshape(-1, C), column.clamp(min=0).flatten()
+    flat = objective.mix(own_NC, None if target is None else target.reshape(-1, C), column_N)
+    nll = functional.cross_entropy(own_NC, column_N, reduction="none")
     q = (-nll.detach()).exp().view(column.shape) * known
-    weight = objective.weighing(q, found.valid_AK)
+    weight = objective.weighing(q, found.valid_AK, found.first)
     loss = (flat.view(column.shape) * known * weight).sum()
     if confidence is not None:
         assert target is not None
         accepted = 1 - (own.softmax(-1) - target.softmax(-1)).abs().sum(-1).detach() / 2
         wrong = functional.binary_cross_entropy(confidence, accepted, reduction="none")
         loss = loss + objective.confidence_weight * (wrong * found.valid_AK * weight).sum()
-    return loss / denominator
+    return loss, (own.argmax(-1) == column) & known
 
 
 def gradients(loss: Tensor, trainable: Trainable) -> dict[str, Tensor]:
@@ -113,21 +127,23 @@ def gradients(loss: Tensor, trainable: Trainable) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 512])
+@pytest.mark.parametrize("follow", ["all", "hits"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_loss_in_pieces_has_the_value_and_the_gradient_of_the_whole(
-    mechanism: str, rows_at_once: int, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+    mechanism: str, follow: str, rows_at_once: int, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drafts, "ROWS_AT_ONCE", rows_at_once)
     bench = benches(mechanism)
-    weights = "dpace" if mechanism in ("dflash", "mtp") else "decay"
+    weights = "dpace" if mechanism == "dflash" else "decay"
     loss = "ce=0.1,tv=1.8" if mechanism == "dspark" else "kl"
-    objective, batch = bench.objective(recipe(mechanism, weights=weights, loss=loss, decay=0.7))
+    objective, batch = bench.objective(recipe(mechanism, weights=weights, loss=loss, decay=0.7, follow=follow))
     denominator = float(objective.num_anchors(batch))
     expected = at_once(objective, batch, denominator)
     wanted = gradients(expected, bench.trainable)
     found, measured = objective(batch, denominator)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert measured.loss == pytest.approx(float(expected.detach()) * denominator)
+    assert int(measured.counts_K[0]) == objective.num_anchors(batch)
     got = gradients(found, bench.trainable)
     assert got.keys() == wanted.keys() == bench.trainable.parameters.keys()
     for name, gradient in wanted.items():
@@ -149,33 +165,64 @@ def test_every_loss_is_taken_in_pieces_alike(
     assert all(torch.allclose(got[name], wanted[name], rtol=1e-8, atol=1e-11) for name in wanted)
 
 
+def chained_hits(objective: Objective, batch: Batch) -> Tensor:
+    """[T, K] whether the draft at distance k + 1 of the anchor at t hits, and all before it did."""
+    lesson: Any = objective.lesson
+    hits_TK = torch.zeros(len(batch.tokens_T), lesson.num_drafts, dtype=torch.bool)
+    stages = lesson.stages(batch)
+    found: Drafts | None = next(stages)
+    while found is not None:
+        _, hits = stage_at_once(objective, batch, found)
+        for k in range(hits.shape[1]):
+            anchors = found.at_AK[:, k] - 1 - found.first - k
+            hits_TK[anchors[found.valid_AK[:, k]], found.first + k] = hits[:, k][found.valid_AK[:, k]]
+        try:
+            found = stages.send(hits)
+        except StopIteration:
+            found = None
+    return hits_TK.cumprod(1).bool()
+
+
+@pytest.fixture(scope="module")
+def taught(tiny_model_dir: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
+    """By mechanism, drafters that know some of the rows by heart, so that there are hits and misses."""
+    folder, made = tmp_path_factory.mktemp("taught"), dict[str, Bench]()
+
+    def of(mechanism: str) -> Bench:
+        if mechanism not in made:
+            made[mechanism] = bench = Bench(mechanism, tiny_model_dir, data, folder)
+            objective, batch = bench.objective(recipe(mechanism, loss="ce", anchors=64))
+            optimizer = torch.optim.AdamW(bench.trainable.parameters.values(), lr=1e-2)
+            for _ in range({"external": 10}.get(mechanism, 40)):
+                loss, _ = objective(batch, float(objective.num_anchors(batch)))
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return made[mechanism]
+
+    return of
+
+
+@pytest.mark.parametrize("follow", ["all", "hits"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_what_learns_is_what_replay_measures(mechanism: str, benches: Callable[[str], Bench]) -> None:
-    """Wherever a draft of the lesson hits, and all before it did, so does the unroll from that anchor."""
-    bench = benches(mechanism)
+def test_what_learns_is_what_replay_measures(mechanism: str, follow: str, taught: Callable[[str], Bench]) -> None:
+    """From every anchor the same drafts hit, up to the first miss, whatever the rows behind misses are spared."""
+    bench = taught(mechanism)
     bench.trainable.module.eval()
-    objective, batch = bench.objective(recipe(mechanism, loss="kl", anchors=64))
-    found: Drafts = objective.lesson.drafts(batch)
-    own, _ = objective.lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
-    column = objective._columns.place_V[batch.tokens_T[found.at_AK]]
-    hits_AK = (own.argmax(-1) == column) & found.valid_AK & (column >= 0)
-    chained_AK = hits_AK.cumprod(1).bool()
-    K = found.at_AK.shape[1]
-    seen = 0
-    for first, last, row in zip(batch.bounds, batch.bounds[1:], batch.rows, strict=False):
+    objective, batch = bench.objective(recipe(mechanism, loss="kl", anchors=64, follow=follow))
+    lesson: Any = objective.lesson
+    hits_TK, drafter, seen = chained_hits(objective, batch), bench.trainable.drafter, 0
+    for first, row in zip(batch.bounds, batch.rows, strict=False):
         for start, end in bench.data.row(row).spans():
             prompt = batch.tokens_T[first : first + start].tolist()
             output = batch.tokens_T[first + start : first + end].tolist()
             features = {tap: [rows[first : first + end - 1]] for tap, rows in batch.features.items()}
-            drafter = bench.trainable.drafter
-            unrolled = drafter.unroll(prompt, output, features, K)
+            unrolled = drafter.unroll(prompt, output, features, lesson.num_drafts)
             expected = np.logical_and.accumulate(unrolled.hit_AD.astype(bool), axis=1)
-            # Of the whole pass those anchors that lie in this answer.
-            anchors = (found.at_AK[:, 0] - 1 >= first + start) & (found.at_AK[:, 0] - 1 < first + end - 1)
-            assert (chained_AK[anchors].numpy() == expected).all()
-            seen += int(anchors.sum())
-        assert last > first
-    assert seen == len(hits_AK)
+            assert (hits_TK[first + start : first + end - 1].numpy() == expected).all()
+            seen += len(expected)
+    assert seen == objective.num_anchors(batch)
+    assert 0.1 < float(hits_TK.sum()) / (seen * lesson.num_drafts) < 1
 
 
 def test_several_streams_in_one_pass_are_what_each_is_by_itself(benches: Callable[[str], Bench]) -> None:

@@ -53,6 +53,12 @@ class RecipeFlags:
     drafts: Annotated[
         int | None, o.Whole, Parameter(help="Steps of the roll-out of eagle3 and mtp (training-time test).")
     ] = None
+    follow: Annotated[
+        str | None,
+        Parameter(
+            help="all: every anchor takes all --drafts, as published; hits: until a draft misses, as decoding does."
+        ),
+    ] = None
     anchors: Annotated[int | None, o.Whole, Parameter(help="Blocks of a row, of dflash and dspark, drawn anew.")] = None
     block_size: Annotated[
         int | None,

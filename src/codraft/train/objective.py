@@ -47,7 +47,8 @@ def serial(trainable: Trainable, recipe: Recipe, columns: Columns, teacher: Read
     """EAGLE-3 and MTP."""
     head: Any = trainable.module
     readouts = [readout_of(head, columns, teacher)] * head.num_modules
-    return SerialLesson(head, readouts, recipe.drafts, noise_of(recipe.noise, seed))
+    noise = noise_of(recipe.noise, seed)
+    return SerialLesson(head, readouts, recipe.drafts, noise, hits_alone=recipe.follow == "hits")
 
 
 def block(trainable: Trainable, recipe: Recipe, columns: Columns, teacher: Readout, seed: int) -> BlockLesson:

@@ -13,20 +13,22 @@ from codraft.train.objectives.drafts import check_weighing
 
 Optimizer = Literal["adamw", "muon"]
 Decline = Literal["cosine", "linear", "constant"]
+Follow = Literal["all", "hits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """`drafts` are steps of a roll-out (serial heads); `anchors` blocks a row and `block_size` slots of each (block
-    heads). `weights` and `decay`: how much later drafts count. `warmup` is a share of all steps. `noise`: half the
-    width of uniform noise on fused features. `confidence`: weight of DSpark's confidence loss. `lr` is AdamW's; with
-    `muon` matrices take `muon_lr`.
+    """`drafts` are steps of a roll-out (serial heads); `follow`: whether it goes on behind all drafts, or behind hits
+    alone, as decoding does. `anchors` blocks a row and `block_size` slots of each (block heads). `weights` and `decay`:
+    how much later drafts count. `warmup` is a share of all steps. `noise`: half the width of uniform noise on fused
+    features. `confidence`: weight of DSpark's confidence loss. `lr` is AdamW's; with `muon` matrices take `muon_lr`.
     """
 
     loss: str
     weights: str = "decay"
     decay: float = 1.0
     drafts: int = 1
+    follow: Follow = "all"
     anchors: int = 512
     block_size: int = 8
     confidence: float = 0.0
@@ -57,6 +59,8 @@ class Recipe:
                 "--optimizer is adamw or muon, and --decline cosine, linear or constant; got "
                 f"{self.optimizer}, {self.decline}"
             )
+        if self.follow not in ("all", "hits"):
+            raise SpecError(f"--follow is all or hits; got {self.follow}")
         if self.optimizer == "muon" and not self.muon_lr > 0:
             raise SpecError("--optimizer muon needs --muon-lr above 0, for example 0.01")
 
@@ -64,8 +68,8 @@ class Recipe:
 # For budgets of minutes to hours, which is what codraft's own drafters were trained with (docs/log.md says what was
 # tried): Muon for matrices, as in the speculators library, and the target's distribution as far as it is cheap.
 SHORT: Mapping[str, Recipe] = {
-    "eagle3": Recipe(loss="kl", drafts=4, decay=0.8, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3),
-    "mtp": Recipe(loss="kl", drafts=4, decay=0.8, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3),
+    "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
+    "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
     "dflash": Recipe(
         loss="kl", weights="dpace", block_size=6, anchors=64, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3
     ),

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from codraft.drafters.block import BlockHead, BlockSight, Site
 from codraft.drafters.dspark import DSparkHead
-from codraft.train.objectives.drafts import Batch, Drafts
+from codraft.train.objectives.drafts import Batch, Drafts, Stages
 from codraft.train.objectives.serial import anchors_of, written
 from codraft.train.readout import Readout
 
@@ -35,8 +35,12 @@ class BlockLesson(nn.Module):
         spans = zip(batch.bounds, batch.bounds[1:], strict=False)
         return sum(min(self.anchors_per_row, int(found[first:last].sum())) for first, last in spans)
 
+    def stages(self, batch: Batch) -> Stages:
+        """See `Lesson.stages`: all drafts of all blocks."""
+        yield self.drafts(batch)
+
     def drafts(self, batch: Batch) -> Drafts:
-        """See `Lesson.drafts`."""
+        """Slots of the blocks behind the drawn anchors."""
         head: BlockHead = self.head
         starts = self._starts(batch)
         fused_TH = head.fuse(batch.features)

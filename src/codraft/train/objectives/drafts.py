@@ -1,12 +1,12 @@
 """Drafts behind many anchors, and the loss over them: the part that all mechanisms share.
 
-A mechanism gives hidden states of K drafts behind each of A anchors and turns them into logits. Here these are held
-against what the target wrote, a few anchors at a time: logits over a vocabulary are formed, their gradient is taken,
-and both are dropped before the next few. So memory does not grow with the vocabulary.
+A mechanism gives hidden states of K drafts behind each of A anchors, all at once or stage by stage, and turns them into
+logits. Here these are held against what the target wrote, a few anchors at a time: logits over a vocabulary are formed,
+their gradient is taken, and both are dropped before the next few. So memory does not grow with the vocabulary.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -44,11 +44,17 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Drafts:
     """K drafts behind each of A anchors: `hidden_AKH` before the output head, `at_AK` the place in the batch of the
-    token that each is to be, `valid_AK` whether there is one that the target wrote."""
+    token that each is to be, `valid_AK` whether there is one that the target wrote. `first`: how many drafts stand
+    before them."""
 
     hidden_AKH: Tensor
     at_AK: Tensor
     valid_AK: Tensor
+    first: int = 0
+
+
+# Drafts to be judged; what is sent back says of each whether it hit.
+Stages = Generator[Drafts, Tensor, None]
 
 
 class Lesson(Protocol):
@@ -57,11 +63,11 @@ class Lesson(Protocol):
     num_drafts: int
 
     def num_anchors(self, batch: Batch) -> int:
-        """Anchors that `drafts` will have; known before any pass, since losses are divided by all of them."""
+        """Anchors that there will be; known before any pass, since losses are divided by all of them."""
         ...
 
-    def drafts(self, batch: Batch) -> Drafts:
-        """Teacher-forced drafts behind the anchors of a batch."""
+    def stages(self, batch: Batch) -> Stages:
+        """Teacher-forced drafts behind the anchors of a batch, the first ones first."""
         ...
 
     def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -80,10 +86,10 @@ class Weighing:
     kind: Weights
     decay: float
 
-    def __call__(self, q_nK: Tensor, valid_nK: Tensor) -> Tensor:
-        """[n, K] from the probabilities that the drafter gives the target's tokens."""
+    def __call__(self, q_nK: Tensor, valid_nK: Tensor, first: int = 0) -> Tensor:
+        """[n, K] from the probabilities that the drafter gives the target's tokens; `first` drafts stand before."""
         if self.kind == "decay":
-            return self.decay ** torch.arange(q_nK.shape[1], device=q_nK.device).expand_as(q_nK)
+            return self.decay ** (first + torch.arange(q_nK.shape[1], device=q_nK.device)).expand_as(q_nK)
         smooth_nK = (1 - DPACE_SMOOTHING) * q_nK + DPACE_SMOOTHING
         reached_nK = smooth_nK.masked_fill(~valid_nK, 0).cumprod(1)
         # w_j = sum of C_m over m >= j: what a better draft j is worth to all that come after it.
@@ -131,24 +137,39 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, denominator: float) -> tuple[Tensor, Measured]:
         """(loss, sums)."""
-        drafts: Drafts = self.lesson.drafts(batch)
-        sums = torch.zeros(3, drafts.at_AK.shape[1], dtype=torch.float64)
-        learning: list[Tensor] = self.lesson.output_parameters()
+        sums = torch.zeros(3, self.lesson.num_drafts, dtype=torch.float64)
+        stages: Stages = self.lesson.stages(batch)
+        losses, seconds = [], 0.0
+        drafts = next(stages, None)
+        while drafts is not None:
+            start = time.perf_counter()
+            loss, hits_AK = self._stage(batch, drafts, denominator, sums)
+            losses.append(loss)
+            seconds += time.perf_counter() - start
+            try:
+                drafts = stages.send(hits_AK)
+            except StopIteration:
+                drafts = None
+        total = torch.stack(losses).sum()
+        counts_K, hits_K, nll_K = sums
+        return total, Measured(counts_K, hits_K, nll_K, float(total.detach()) * denominator, seconds)
+
+    def _stage(self, batch: Batch, drafts: Drafts, denominator: float, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of some drafts of all anchors, and which hit; `sums` take in what was measured."""
+        A, K = drafts.at_AK.shape
+        hits_AK = torch.zeros_like(drafts.valid_AK)
 
         def part(rows: slice, hidden_nKH: Tensor) -> Tensor:
-            loss, measured = self._part(batch, drafts, rows, hidden_nKH)
-            sums.add_(measured)
+            loss, measured, hits_AK[rows] = self._part(batch, drafts, rows, hidden_nKH)
+            sums[:, drafts.first : drafts.first + K] += measured
             return loss / denominator
 
-        A, K = drafts.at_AK.shape
-        start = time.perf_counter()
+        learning: list[Tensor] = self.lesson.output_parameters()
         loss: Tensor = Chunked.apply(part, A, K, drafts.hidden_AKH, *learning)  # type: ignore[no-untyped-call]
-        counts_K, hits_K, nll_K = sums
-        undivided = float(loss.detach()) * denominator
-        return loss, Measured(counts_K, hits_K, nll_K, undivided, time.perf_counter() - start)
+        return loss, hits_AK
 
-    def _part(self, batch: Batch, drafts: Drafts, rows: slice, hidden_nKH: Tensor) -> tuple[Tensor, Tensor]:
-        """Undivided loss of some anchors, and sums [3, K]: drafts, hits, -log p."""
+    def _part(self, batch: Batch, drafts: Drafts, rows: slice, hidden_nKH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Undivided loss of some anchors; sums [3, K] of drafts, hits, -log p; which hit [n, K]."""
         at_nK, valid_nK = drafts.at_AK[rows], drafts.valid_AK[rows]
         shape = at_nK.shape
         own_nKC, confidence_nK = self.lesson.logits(hidden_nKH, batch.tokens_T[at_nK - 1])
@@ -162,7 +183,8 @@ class Objective(nn.Module):
         with torch.no_grad():
             nll_N = functional.cross_entropy(own_NC, column_N, reduction="none").masked_fill(~known_N, 0)
             hits_N = (own_NC.argmax(-1) == column_N) & known_N
-            weight_nK = self.weighing((-nll_N).exp().masked_fill(~known_N, 0).view(shape), valid_nK)
+            q_nK = (-nll_N).exp().masked_fill(~known_N, 0).view(shape)
+            weight_nK = self.weighing(q_nK, valid_nK, drafts.first)
             sums = torch.stack((valid_nK.double(), hits_N.view(shape).double(), nll_N.view(shape).double())).sum(1)
         loss = (loss_nK * weight_nK).sum()
         if confidence_nK is not None and self.confidence_weight:
@@ -171,7 +193,7 @@ class Objective(nn.Module):
                 accepted_N = 1 - (own_NC.softmax(-1) - target_NC.softmax(-1)).abs().sum(-1) / 2
             wrong_nK = functional.binary_cross_entropy(confidence_nK, accepted_N.view(shape), reduction="none")
             loss = loss + self.confidence_weight * (wrong_nK.masked_fill(~valid_nK, 0) * weight_nK).sum()
-        return loss, sums.cpu()
+        return loss, sums.cpu(), hits_N.view(shape)
 
     @torch.no_grad()
     def _target(self, batch: Batch, at_nK: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from codraft.decode.hf.model import HFModel
-from codraft.train.objectives.drafts import Batch, Drafts
+from codraft.train.objectives.drafts import Batch, Drafts, Stages
 from codraft.train.objectives.serial import anchors_of
 from codraft.train.readout import Readout
 
@@ -26,14 +26,14 @@ class ExternalLesson(nn.Module):
         """See `Lesson.num_anchors`."""
         return int(anchors_of(batch).sum())
 
-    def drafts(self, batch: Batch) -> Drafts:
-        """See `Lesson.drafts`."""
+    def stages(self, batch: Batch) -> Stages:
+        """See `Lesson.stages`: one draft behind every anchor."""
         spans = list(zip(batch.bounds, batch.bounds[1:], strict=False))
         rows = [batch.tokens_T[first:last].tolist() for first, last in spans]
         hidden_TH = torch.cat(self._target.whole_rows(rows, ("final",))["final"])
         anchor_A = torch.nonzero(anchors_of(batch))[:, 0]
         at_A1 = anchor_A[:, None] + 1
-        return Drafts(hidden_TH[anchor_A][:, None], at_A1, torch.ones_like(at_A1, dtype=torch.bool))
+        yield Drafts(hidden_TH[anchor_A][:, None], at_A1, torch.ones_like(at_A1, dtype=torch.bool))
 
     def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Lesson.logits`."""

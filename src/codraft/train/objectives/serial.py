@@ -1,7 +1,8 @@
 """EAGLE-3 and MTP: training-time test, the roll-out that replay reads, with gradients [EAGLE-3].
 
 Anchors are the tokens that the target wrote: those from which decoding really drafts. Prompts are context only, so
-their rows stop after the first step.
+their rows stop after the first step. Where it follows hits alone, so do anchors whose draft missed: decoding never
+drafts behind a miss, and a row that goes on costs as much as one that counts.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from codraft.drafters.rollout import Rollout, SerialHead
-from codraft.train.objectives.drafts import Batch, Drafts
+from codraft.train.objectives.drafts import Batch, Drafts, Stages
 from codraft.train.readout import Readout
 
 
@@ -18,49 +19,55 @@ class SerialLesson(nn.Module):
     """`steps` drafts behind every anchor, of a head whose `readouts` give the logits of each of its modules."""
 
     def __init__(
-        self, head: SerialHead, readouts: list[Readout], steps: int, noise: Callable[[Tensor, Batch], Tensor] | None
+        self,
+        head: SerialHead,
+        readouts: list[Readout],
+        steps: int,
+        noise: Callable[[Tensor, Batch], Tensor] | None,
+        *,
+        hits_alone: bool = False,
     ) -> None:
         super().__init__()
         assert isinstance(head, nn.Module)
         self.head, self.num_drafts, self._readouts = head, steps, readouts
-        self._noise = noise
+        self._noise, self.hits_alone = noise, hits_alone
+        self._step = 0
 
     def num_anchors(self, batch: Batch) -> int:
         """Tokens that the target wrote and that have one behind them that it wrote too."""
         return int(anchors_of(batch).sum())
 
-    def drafts(self, batch: Batch) -> Drafts:
-        """See `Lesson.drafts`."""
+    def stages(self, batch: Batch) -> Stages:
+        """See `Lesson.stages`: one draft behind every anchor that goes on."""
         head: SerialHead = self.head
-        tokens_T, K = batch.tokens_T, self.num_drafts
+        tokens_T, device = batch.tokens_T, batch.tokens_T.device
         fused_TH = head.fuse(batch.features)
         if self._noise is not None and self.training:
             fused_TH = self._noise(fused_TH, batch)
         rollout = Rollout(head, fused_TH, tokens_T, batch.bounds)
         # Row t stands for the anchor t + 1.
-        asked_T = torch.cat((anchors_of(batch)[1:], tokens_T.new_zeros(1, dtype=torch.bool)))
-        anchor_A = torch.nonzero(asked_T)[:, 0]
-        place_T = tokens_T.new_full((len(tokens_T),), -1)
-        place_T[anchor_A] = torch.arange(len(anchor_A), device=tokens_T.device)
-        steps = []
-        for _ in range(K):
+        alive_T = torch.cat((anchors_of(batch)[1:], torch.zeros(1, dtype=torch.bool, device=device)))
+        for k in range(self.num_drafts):
             readable_NH = rollout.step()
-            asked_N = asked_T[rollout.rows_N]
-            place_N = place_T[rollout.rows_N[asked_N]]
-            filled_AH = readable_NH.new_zeros(len(anchor_A), readable_NH.shape[1])
-            steps.append(filled_AH.index_copy(0, place_N, readable_NH[asked_N]))
-            rollout.retain(asked_N)
-        at_AK = anchor_A[:, None] + 2 + torch.arange(K, device=tokens_T.device)
-        valid_AK = written(batch, rollout.end_T[anchor_A], at_AK)
-        return Drafts(torch.stack(steps, 1), at_AK.clamp(max=len(tokens_T) - 1), valid_AK)
+            at_N = rollout.rows_N + 2 + k
+            # One token further than it takes in: the last row of a stream has none to predict.
+            alive_N = alive_T[rollout.rows_N] & (at_N < rollout.end_T[rollout.rows_N])
+            rows_A = rollout.rows_N[alive_N]
+            alive_T = torch.zeros_like(alive_T)
+            at_A = rows_A + 2 + k
+            written_A = batch.mask_T[at_A] if len(at_A) else at_A.bool()
+            self._step = k
+            hits_A1 = yield Drafts(readable_NH[alive_N][:, None], at_A[:, None], written_A[:, None], first=k)
+            going_A = written_A & hits_A1[:, 0] if self.hits_alone else written_A
+            alive_T[rows_A[going_A]] = True
+            if not bool(alive_T.any()):
+                return
+            rollout.retain(alive_T[rollout.rows_N])
 
     def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Lesson.logits`."""
-        n = len(self._readouts)
-        if n == 1:
-            return torch.unflatten(self._readouts[0](hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
-        parts = [self._readouts[k % n](hidden_nKH[:, k]) for k in range(hidden_nKH.shape[1])]
-        return torch.stack(parts, 1), None
+        readout = self._readouts[self._step % len(self._readouts)]
+        return torch.unflatten(readout(hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
 
     def output_parameters(self) -> list[Tensor]:
         """See `Lesson.output_parameters`."""
