@@ -61,6 +61,14 @@ def test_processes_share_a_step_as_one_would_accumulate_it(world: int, accumulat
         assert together == alone.step(step)
 
 
+@given(st.lists(st.integers(1, 9000), max_size=40))
+def test_passes_hold_every_sequence_once_and_little_padding(lengths: list[int]) -> None:
+    groups = feature_files.passes(lengths)
+    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
+    for group in groups:
+        assert len(group) == 1 or max(lengths[i] for i in group) * len(group) <= feature_files.PASS_TOKENS
+
+
 def test_a_fraction_of_an_epoch_is_a_fraction_of_its_steps() -> None:
     plan = BatchPlan(lengths=np.full(100, 10), batch_tokens=20, max_length=99, seed=0)
     schedule = Schedule(plan, 1, 0, 1)

@@ -60,18 +60,25 @@ def default_layers(num_layers: int) -> list[int]:
 
 @torch.no_grad()
 def read(target: HFModel, ids: Sequence[Sequence[int]], taps: Sequence[Tap]) -> dict[Tap, list[Tensor]]:
-    """Features of whole sequences, some at a time; `final` by way of the last layer where that is wanted too."""
-    wanted = tuple(taps)
-    found: dict[Tap, list[Tensor]] = {tap: [] for tap in wanted}
-    start = 0
-    while start < len(ids):
-        longest, end = len(ids[start]), start + 1
-        while end < len(ids) and max(longest, len(ids[end])) * (end + 1 - start) <= PASS_TOKENS:
-            longest, end = max(longest, len(ids[end])), end + 1
-        for tap, parts in target.whole_rows(ids[start:end], wanted).items():
-            found[tap] += parts
-        start = end
-    return found
+    """Features of whole sequences, those of similar length in one pass."""
+    found: dict[int, dict[Tap, Tensor]] = {}
+    for group in passes([len(row) for row in ids]):
+        states = target.whole_rows([ids[index] for index in group], taps)
+        for place, index in enumerate(group):
+            found[index] = {tap: parts[place] for tap, parts in states.items()}
+    return {tap: [found[index][tap] for index in range(len(ids))] for tap in taps}
+
+
+def passes(lengths: Sequence[int]) -> list[list[int]]:
+    """Sequences by number, those that are padded to the longest of one pass together: at most PASS_TOKENS, padding
+    counted, but one at least."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+        # The first of a group is its longest.
+        if not groups or lengths[groups[-1][0]] * (len(groups[-1]) + 1) > PASS_TOKENS:
+            groups.append([])
+        groups[-1].append(index)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)

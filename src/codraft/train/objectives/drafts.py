@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from codraft.core.errors import SpecError
 from codraft.decode.target import Tap
-from codraft.train.losses import Mix
+from codraft.train.losses import Mix, total_variation
 from codraft.train.readout import Columns, Readout
 
 # Drafts whose logits are held at once.
@@ -190,7 +190,8 @@ class Objective(nn.Module):
         if confidence_nK is not None and self.confidence_weight:
             assert target_NC is not None
             with torch.no_grad():
-                accepted_N = 1 - (own_NC.softmax(-1) - target_NC.softmax(-1)).abs().sum(-1) / 2
+                # Rounding may leave the range by a little.
+                accepted_N = (1 - total_variation(own_NC, target_NC, column_N)).clamp(0, 1)
             wrong_nK = functional.binary_cross_entropy(confidence_nK, accepted_N.view(shape), reduction="none")
             loss = loss + self.confidence_weight * (wrong_nK.masked_fill(~valid_nK, 0) * weight_nK).sum()
         return loss, sums.cpu(), hits_N.view(shape)
