@@ -72,7 +72,8 @@ FLAGS = {
     "frontier": "--acceptance --timing --batch --context --json",
     "train": (
         "--data --output --from --recipe --loss --weights --decay --drafts --follow --anchors --block-size "
-        "--confidence --noise --optimizer --lr --muon-lr --weight-decay --clip --warmup --decline --epochs --init --layers --ffn --taps "
+        "--confidence --noise --optimizer --lr --muon-lr --weight-decay --clip --warmup --decline --epochs --init "
+        "--layers --ffn --taps "
         "--draft-vocab --markov-rank --mask-token --batch-tokens --accumulate --max-length --max-steps --shortlist "
         "--features --autocast --checkpointing --parallel --eval-every --save-every --held-out --depth --select --seed "
         "--dtype --json"
