@@ -2,9 +2,9 @@
 
     python benchmarks/train_peers.py PEERS_PYTHON TOKENS.safetensors
 
-PEERS_PYTHON has `speculators`, `nvidia-modelopt` and a CPU build of torch. The same text (512 tokens of the target's own,
-all supervised), the same shapes (one EAGLE-3 layer, TTT 3; two layers of DFlash and DSpark, blocks of 8 behind every
-position), float32, AdamW, forward, backward and optimizer. States of the target are cached, except beside
+PEERS_PYTHON has `speculators`, `nvidia-modelopt` and a CPU build of torch. The same text (512 tokens of the target's
+own, all supervised), the same shapes (one EAGLE-3 layer, TTT 3; two layers of DFlash and DSpark, blocks of 8 behind
+every position), float32, AdamW, forward, backward and optimizer. States of the target are cached, except beside
 Model-Optimizer, which runs the target in every step, and so do we there. Ours and theirs alternate, three rounds.
 """
 

@@ -1,6 +1,6 @@
 """Training steps of Model-Optimizer's EAGLE-3, timed, the target's forward included: `python modelopt_steps.py JOB`.
 
-Runs in an environment that has nvidia-modelopt; the job is that of speculators_steps.py. Nothing of codraft is imported.
+Runs in an environment that has nvidia-modelopt; the job is that of speculators_steps.py. Nothing of codraft is in it.
 """
 
 import json

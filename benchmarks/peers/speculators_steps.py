@@ -1,6 +1,6 @@
-"""Training steps of the speculators library, timed: runs in an environment that has it, `python speculators_steps.py JOB`.
+"""Training steps of the speculators library, timed: `python speculators_steps.py JOB`, where that library is installed.
 
-The job names the target's folder, the algorithm, sizes, and a file of tensors: one sequence of token ids, its mask, and
+The job names the target's folder, the algorithm, sizes, and a file of tensors: one sequence of token ids, its mask,
 the target's hidden states. The library's own model, losses and AdamW run on it; nothing of codraft is imported.
 """
 
