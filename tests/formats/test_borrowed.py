@@ -1,15 +1,20 @@
 """Drafters stored without what is their target's: whole again, byte for byte, once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from codraft.core.errors import SpecError
+from codraft.core.errors import CapabilityError, SpecError
+from codraft.core.inspection import ModelSummary
+from codraft.core.schema import DrafterInfo
 from codraft.decode.hf.load import load_model, resolve_folder
-from codraft.formats.borrowed import FILE, Borrows, read_borrows, without
+from codraft.formats.borrowed import FILE, Borrows, open_whole, read_borrows, without
 from codraft.formats.checkpoint import open_checkpoint
+from codraft.models.inspect.job import inspect
+from codraft.study.run import served
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -67,3 +72,29 @@ def test_a_target_without_the_tensor_or_that_borrows_itself_is_refused(partial: 
 def test_a_whole_checkpoint_borrows_nothing(tiny_model_dir: Path) -> None:
     assert read_borrows(tiny_model_dir) is None
     assert resolve_folder(str(tiny_model_dir)) == tiny_model_dir
+
+
+def test_it_is_inspected_whole_under_its_own_name_and_without_torch(partial: Path, tiny_model_dir: Path) -> None:
+    record = inspect(str(tiny_model_dir), str(partial))
+    drafter = record.drafter
+    assert isinstance(drafter, ModelSummary)
+    assert drafter.id == str(partial)
+    assert drafter.parameters == record.target.parameters
+    assert not [finding for finding in record.findings if finding.code.startswith(("weights.", "keys.", "embedding."))]
+
+
+def test_what_is_not_on_this_machine_is_named(partial: Path) -> None:
+    told = json.loads((partial / FILE).read_text())
+    (partial / FILE).write_text(json.dumps({**told, "target": "demo"}))
+    with pytest.raises(CapabilityError, match="'demo' has not been prepared"):
+        open_whole(str(partial))
+
+
+def test_launch_files_name_the_whole_one(partial: Path, tiny_model_dir: Path) -> None:
+    info = DrafterInfo(name="external", mechanism="external", id=str(partial), options={})
+    whole = served(info).id
+    assert whole is not None
+    assert EMBEDDING in load_file(Path(whole) / "model.safetensors")
+    for id_ in (str(tiny_model_dir), "owner/name", None):
+        other = replace(info, id=id_)
+        assert served(other) == other

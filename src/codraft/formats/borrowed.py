@@ -7,15 +7,16 @@ The whole checkpoint is put together once, in the cache, by copying bytes, and i
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_folder, sha256_text
-from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.checkpoint import Checkpoint, open_checkpoint, read_checkpoint
 from codraft.formats.hub import cache_root
 from codraft.formats.safewrite import copied, write_tensors
+from codraft.formats.source import FolderSource, open_source
 
 FILE = "borrows.json"
 CONFIG = "config.json"
@@ -47,6 +48,33 @@ def read_borrows(folder: Path) -> Borrows | None:
     if not sound:
         raise SpecError(f'{file} must be {{"target": ID, "tensors": {{NAME: NAME IN THE TARGET}}}}; fetch it again')
     return Borrows(target, tensors)
+
+
+def whole(folder: Path, find: Callable[[str], Path]) -> Path:
+    """A folder as it is, or put together where it lacks what is its target's, which `find` gives the folder of."""
+    borrows = read_borrows(folder)
+    if borrows is None:
+        return folder
+    target = Path(borrows.target).expanduser()
+    if target.is_dir() and read_borrows(target) is not None:
+        raise SpecError(f"{folder} borrows from {borrows.target}, which is not whole itself; fetch the drafter again")
+    return assembled(folder, borrows, find(borrows.target))
+
+
+def open_whole(model: str) -> Checkpoint:
+    """`open_checkpoint`, of all that belongs to a model. Without torch, so that its target must be here already."""
+    folder = Path(model).expanduser()
+    if model and folder.is_dir() and (made := whole(folder, here)) != folder:
+        return read_checkpoint(FolderSource(made, str(Path(model))))
+    return open_checkpoint(model)
+
+
+def here(model: str) -> Path:
+    """The folder of a model on this machine."""
+    source = open_source(model)
+    if not isinstance(source, FolderSource):
+        raise SpecError(f"a drafter borrows from {model}, which is not on this machine; fetch it (hf download {model})")
+    return source.folder
 
 
 def whole_path(folder: Path, borrows: Borrows, target_folder: Path) -> Path:

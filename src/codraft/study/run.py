@@ -42,6 +42,7 @@ from codraft.decode.hf.load import (
 from codraft.drafters.beside import Beside
 from codraft.drafters.registry import check
 from codraft.engines.launch import launch_files
+from codraft.formats.borrowed import read_borrows
 from codraft.measure.steps import largest_context
 from codraft.models.shape import checkpoint_dtype
 from codraft.replay.job import AcceptJob, Ui, Workbench, measure
@@ -316,7 +317,8 @@ class Study:
                 f"no launch files: '{unknown[0]}' names no mechanism; call it, say, eagle3-{unknown[0]}"
             ):
                 return
-        for file in launch_files(decision.target, decision.schedule, infos, basis=decision.basis):
+        whole = [served(info) for info in infos]
+        for file in launch_files(decision.target, decision.schedule, whole, basis=decision.basis):
             with atomic_write(folder / file.name) as handle:
                 handle.write(file.text)
 
@@ -326,6 +328,14 @@ class Study:
         if self.spec.dtype != "auto" or own in (None, used):
             return {}
         return {"dtype": f"{used}, since this CPU has no fast {own}; plain decoding in {own} may still be faster"}
+
+
+def served(info: DrafterInfo) -> DrafterInfo:
+    """A drafter as engines are given it: where its folder lacks what is its target's, the one put together of both."""
+    folder = Path(info.id or "")
+    if info.id is None or not folder.is_dir() or read_borrows(folder) is None:
+        return info
+    return replace(info, id=str(resolve_folder(info.id)))
 
 
 CHECKPOINT = (".json", ".safetensors", ".bin", ".jinja", ".txt", ".model")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.decode.hf.embedded import EMBEDDED, embedded_folder
-from codraft.formats.borrowed import assembled, read_borrows
+from codraft.formats.borrowed import whole
 from codraft.formats.heads.gate import Sizes
 from codraft.formats.hub import fetch_model
 
@@ -55,20 +55,9 @@ def resolve_folder(model_id: str, *, pickled: bool = False) -> Path:
     if model_id in EMBEDDED:
         return embedded_folder(model_id)
     try:
-        return whole(local_folder(model_id) or fetch_model(model_id, pickled=pickled))
+        return whole(local_folder(model_id) or fetch_model(model_id, pickled=pickled), resolve_folder)
     except (OSError, RuntimeError) as error:
         raise SpecError(f"cannot read model {model_id}: {first_line(error)}; check the path") from error
-
-
-def whole(folder: Path) -> Path:
-    """A checkpoint as it is, or put together where it is stored without what is its target's."""
-    borrows = read_borrows(folder)
-    if borrows is None:
-        return folder
-    target = local_folder(borrows.target)
-    if target is not None and read_borrows(target) is not None:
-        raise SpecError(f"{folder} borrows from {borrows.target}, which is not whole itself; fetch the drafter again")
-    return assembled(folder, borrows, resolve_folder(borrows.target))
 
 
 def local_folder(model_id: str) -> Path | None:

@@ -9,7 +9,8 @@ from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import sha256_text
 from codraft.core.inspection import HeadSummary, InspectionRecord, ModelSummary, SampleInfo, Vocabulary
 from codraft.core.provenance import provenance
-from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.borrowed import open_whole
+from codraft.formats.checkpoint import Checkpoint
 from codraft.formats.heads.detect import detect
 from codraft.formats.heads.layout import canonical_names
 from codraft.formats.heads.read import read_head
@@ -66,7 +67,7 @@ def inspect(
 
 def open_target(name: str) -> Model:
     """The target; a drafter's head in its place is refused."""
-    point = open_checkpoint(name)
+    point = open_whole(name)
     kind = detect(point.config, point.tensors)
     if kind is not None:
         raise SpecError(
@@ -78,7 +79,7 @@ def open_target(name: str) -> Model:
 
 def open_drafter(name: str) -> Model | HeadModel:
     """A head where one is recognised, else a language model of its own."""
-    point = open_checkpoint(name)
+    point = open_whole(name)
     kind = detect(point.config, point.tensors)
     if kind is None:
         return open_model(point, "drafter")
