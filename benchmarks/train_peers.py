@@ -65,7 +65,10 @@ def text_of(path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
 def job_of(mechanism: str, size: int, data: Path, work: Path) -> TrainJob:
     """Ours, of the same shape and losses."""
     losses = {"eagle3": {"loss": "kl", "drafts": 3, "follow": "all", "decay": 0.8}}
-    how = losses.get(mechanism, {"block_size": 8, "anchors": LENGTH, "loss": "ce" if mechanism == "dflash" else "kl"})
+    how = losses.get(
+        mechanism,
+        {"block_size": 8, "block_sizes": "fixed", "anchors": LENGTH, "loss": "ce" if mechanism == "dflash" else "kl"},
+    )
     blocks = {} if mechanism == "eagle3" else {"layers": (2,), "mask_token_id": MASK_TOKEN, "markov_rank": 256}
     recipe = recipe_of("short", mechanism, {**how, "optimizer": "adamw", "lr": 1e-4})
     if mechanism == "dspark":
@@ -112,7 +115,8 @@ def compare(case: Sequence[Any], python: str, source: Path, work: Path) -> tuple
     mask = np.ones(LENGTH, dtype=bool)
     write_tokens(data, [Row(ids, mask), Row(ids, mask)], Origin(target="demo", vocab_size=V, template="raw"))
     job = job_of(mechanism, size, data, work / name.replace(" ", "-"))
-    chosen = draft_ids(replace(job, draft_vocab=None), TokenFile(source), load_card("demo"))
+    texts = TokenFile(source)
+    chosen = draft_ids(replace(job, draft_vocab=None), texts, range(len(texts)), load_card("demo"))
     if mechanism == "eagle3":
         job = replace(job, shape=replace(job.shape, target_ids=chosen if size < V else torch.arange(V)))
     bench = prepare(job, Ranks(), QuietUi())

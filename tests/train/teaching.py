@@ -26,8 +26,8 @@ VOCAB, LENGTH = 260, 24
 RECIPES: dict[str, dict[str, Any]] = {
     "eagle3": {"drafts": 3, "lr": 1e-2},
     "mtp": {"drafts": 3, "lr": 1e-2},
-    "dflash": {"block_size": 4, "anchors": 8, "lr": 1e-2},
-    "dspark": {"block_size": 3, "anchors": 8, "lr": 1e-2},
+    "dflash": {"block_size": 4, "block_sizes": "fixed", "anchors": 8, "lr": 1e-2},
+    "dspark": {"block_size": 3, "block_sizes": "fixed", "anchors": 8, "lr": 1e-2},
     "external": {"lr": 1e-2},
 }
 

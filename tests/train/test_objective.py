@@ -15,6 +15,7 @@ from codraft.core.errors import SpecError
 from codraft.core.spec import Sampling, parse_drafter
 from codraft.decode.hf.load import load_card
 from codraft.drafters.beside import Beside
+from codraft.drafters.block import stream_blocks
 from codraft.drafters.registry import build
 from codraft.drafters.rollout import Rollout
 from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
@@ -25,6 +26,7 @@ from codraft.train.losses import LOSSES, Mix, parse_mix
 from codraft.train.objective import columns_of, objective_of
 from codraft.train.objectives import drafts
 from codraft.train.objectives.drafts import Batch, Drafts, Objective, Weighing, check_weighing
+from codraft.train.readout import Columns, Shortlist
 from codraft.train.recipe import Recipe
 from codraft.train.tokens import TokenFile
 
@@ -55,10 +57,11 @@ class Bench:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         self.data = TokenFile(data)
 
-    def objective(self, how: Recipe) -> tuple[Objective, Batch]:
-        """As a run has it."""
-        columns = columns_of(self.trainable, self.target, None)
-        objective, taps = objective_of(self.trainable, self.target, how, columns, seed=3)
+    def objective(self, how: Recipe, common: int | None = None, drawn: int = 0) -> tuple[Objective, Batch]:
+        """As a run has it; a shortlist of the first `common` tokens, None for all."""
+        columns = columns_of(self.trainable, self.target, None if common is None else torch.arange(common))
+        shortlist = Shortlist(columns, drawn, seed=3)
+        objective, taps = objective_of(self.trainable, self.target, how, shortlist, seed=3)
         objective.double().train()
         feed = Feed(self.data, Online(self.target, self.data, taps), 64, "cpu")
         return objective, feed.batch([0, 2, 5], 0)
@@ -101,11 +104,17 @@ def at_once(objective: Objective, batch: Batch, denominator: float) -> Tensor:
 def stage_at_once(objective: Objective, batch: Batch, found: Drafts) -> tuple[Tensor, Tensor]:
     """Undivided loss and hits."""
     lesson: Any = objective.lesson
-    own, confidence = lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1])
-    column = objective._columns.place_V[batch.tokens_T[found.at_AK]]
+    columns = objective.shortlist.at(batch.step)
+    leaves = lesson.leaves(batch, columns)
+    own, confidence = lesson.logits(found.hidden_AKH, batch.tokens_T[found.at_AK - 1], columns, leaves)
+    column = columns.place_V[batch.tokens_T[found.at_AK]]
     known = found.valid_AK & (column >= 0)
-    target = objective._teacher[0](batch.features["final"])[found.at_AK - 1] if "final" in batch.features else None
+    teacher = objective.teacher
+    target = teacher(batch.features["final"], columns)[found.at_AK - 1] if "final" in batch.features else None
+    hits = (own.argmax(-1) == column) & known
     C = own.shape[-1]
+    if columns.shift_C is not None:
+        own, target = own + columns.shift_C, None if target is None else target + columns.shift_C
     own_NC, column_N = own.reshape(-1, C), column.clamp(min=0).flatten()
     flat = objective.mix(own_NC, None if target is None else target.reshape(-1, C), column_N)
     nll = functional.cross_entropy(own_NC, column_N, reduction="none")
@@ -117,7 +126,7 @@ def stage_at_once(objective: Objective, batch: Batch, found: Drafts) -> tuple[Te
         accepted = 1 - (own.softmax(-1) - target.softmax(-1)).abs().sum(-1).detach() / 2
         wrong = functional.binary_cross_entropy(confidence, accepted, reduction="none")
         loss = loss + objective.confidence_weight * (wrong * found.valid_AK * weight).sum()
-    return loss, (own.argmax(-1) == column) & known
+    return loss, hits
 
 
 def gradients(loss: Tensor, trainable: Trainable) -> dict[str, Tensor]:
@@ -148,6 +157,64 @@ def test_the_loss_in_pieces_has_the_value_and_the_gradient_of_the_whole(
     assert got.keys() == wanted.keys() == bench.trainable.parameters.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(got[name], gradient, rtol=1e-8, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("mechanism", ["mtp", "dflash", "dspark", "external"])
+def test_over_a_shortlist_and_some_others_too(
+    mechanism: str, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", 7)
+    bench = benches(mechanism)
+    objective, batch = bench.objective(recipe(mechanism, loss="ce=0.3,kl=1"), common=100, drawn=30)
+    expected = at_once(objective, batch, 10.0)
+    wanted = gradients(expected, bench.trainable)
+    found, _ = objective(batch, 10.0)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    got = gradients(found, bench.trainable)
+    assert all(torch.allclose(got[name], wanted[name], rtol=1e-8, atol=1e-11) for name in wanted)
+
+
+def test_others_are_drawn_anew_in_every_step_and_stand_for_all() -> None:
+    """The mean of the sampled sums is the whole sum: what a softmax divides by."""
+    V, common, drawn = 300, 40, 50
+    fixed = Columns.of(torch.arange(0, 2 * common, 2), V)
+    shortlist = Shortlist(fixed, drawn, seed=1)
+    logits_V = torch.randn(V, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums = []
+    for step in range(400):
+        columns = shortlist.at(step)
+        assert columns is shortlist.at(step)
+        assert columns.ids_C[:common].equal(fixed.ids_C)
+        assert len(columns.ids_C.unique()) == common + drawn
+        assert columns.place_V[columns.ids_C].equal(torch.arange(common + drawn))
+        assert columns.shift_C is not None
+        sums.append(float((logits_V[columns.ids_C] + columns.shift_C).exp().sum()))
+    assert np.mean(sums) == pytest.approx(float(logits_V.exp().sum()), rel=0.01)
+    assert Shortlist(fixed, drawn, seed=1).at(7).ids_C.equal(shortlist.at(7).ids_C)
+    assert not shortlist.at(7).ids_C.equal(shortlist.at(8).ids_C)
+    assert len(Shortlist(fixed, 10_000).at(3).ids_C) == V
+    assert Shortlist(fixed).at(3) is fixed
+
+
+@pytest.mark.parametrize("mechanism", ["dflash", "dspark"])
+def test_blocks_of_drawn_sizes_take_every_size_and_are_those_that_replay_cuts(
+    mechanism: str, benches: Callable[[str], Bench]
+) -> None:
+    bench = benches(mechanism)
+    objective, batch = bench.objective(recipe(mechanism, block_sizes="drawn", anchors=64))
+    lesson: Any = objective.lesson
+    head: Any = bench.trainable.module
+    sizes = {step: lesson.num_slots(step) for step in range(60)}
+    assert set(sizes.values()) == set(range(head.first_slot + 1, head.size + 1))
+    small = next(step for step, size in sizes.items() if size == head.first_slot + 2)
+    found = lesson.drafts(replace(batch, step=small))
+    assert found.hidden_AKH.shape[1] == 2
+    last = batch.bounds[1]
+    own = [i for i, at in enumerate(found.at_AK[:, 0].tolist()) if at < last]
+    starts = found.at_AK[own, 0] - 1
+    context = head.context(head.fuse({tap: rows[:last] for tap, rows in batch.features.items()}), torch.arange(last))
+    filled = stream_blocks(head, context, batch.tokens_T[:last], starts, head.first_slot + 2)
+    torch.testing.assert_close(found.hidden_AKH[own], filled[:, head.first_slot :])
 
 
 @pytest.mark.parametrize("loss", MIXES)

@@ -23,7 +23,7 @@ from codraft.train.checkpoint import load_target, open_trainable, write_fresh
 from codraft.train.features import Offline, Online, default_layers, shards_of, write_features
 from codraft.train.fresh import Shape, block_taps, spread
 from codraft.train.muon import Muon, orthogonalised
-from codraft.train.optim import FLOOR, share_of_rate
+from codraft.train.optim import share_of_rate
 from codraft.train.recipe import PUBLISHED, SHORT, recipe_of
 from codraft.train.tokens import TokenFile
 
@@ -83,7 +83,7 @@ def test_the_rate_rises_and_falls_as_asked() -> None:
         assert shares[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
         assert max(shares) == shares[9] == pytest.approx(shares[10])
         assert shares[10:] == sorted(shares[10:], reverse=True)
-        assert shares[-1] == pytest.approx(FLOOR, abs=0.02)
+        assert 0 < shares[-1] < 0.03
     constant = recipe_of("short", "mtp", {"warmup": 0.0, "decline": "constant"})
     assert {share_of_rate(step, 50, constant) for step in range(50)} == {1.0}
 

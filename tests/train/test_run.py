@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from codraft.cli.train import ShapeFlags
 from codraft.core.errors import SpecError
 from codraft.train import run as running
-from codraft.train.evaluate import HeldOut, evaluate, stream_of
+from codraft.train.evaluate import evaluate
+from codraft.train.held import HeldOut, stream_of
+from codraft.train.kinds import KINDS, refuse_idle
+from codraft.train.recipe import Recipe
 from codraft.train.state import FILE
 
 from tests.train import teaching
@@ -28,7 +33,9 @@ def test_a_drafter_learns_what_it_sees_again_and_again(
     mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path
 ) -> None:
     """On the rows that it learns from AL comes near to all that its drafts allow; the loss goes down."""
-    asked = job(mechanism, tiny_model_dir, data, tmp_path / "out", max_steps=150, eval_every=150, loss="ce")
+    asked = job(
+        mechanism, tiny_model_dir, data, tmp_path / "out", max_steps=150, eval_every=150, loss="ce", decline="constant"
+    )
     finished = run(asked)
     curve = losses(asked.output)
     assert curve[-1] < 0.3 * curve[0]
@@ -118,6 +125,86 @@ def test_the_log_tells_where_the_time_went_and_AL_by_domain_here_and_on_the_boar
     assert {"even", "odd"} <= evaluations[0]["domains"].keys()
     board = EventAccumulator(str(asked.run / "tensorboard"))
     board.Reload()
-    assert {"loss", "tokens_per_s", "AL/1", "AL/3", "seconds/forward"} <= set(board.Tags()["scalars"])
+    assert {"loss", "tokens_per_s", "AL/3", "seconds/forward"} <= set(board.Tags()["scalars"])
     seen = [(event.step, event.value) for event in board.Scalars("loss")]
     assert seen == [(row["step"] + 1, pytest.approx(row["loss"], rel=1e-5)) for row in steps]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_drafter_learns_in_float32_beside_a_target_in_bfloat16(
+    mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    """As `auto` loads it on a GPU; measured on the way too, by the target's own ends."""
+    asked = job(mechanism, tiny_model_dir, data, tmp_path / "out", dtype="bfloat16", max_steps=2, eval_every=1)
+    finished = run(asked)
+    assert finished.bench.target.model.dtype == torch.bfloat16
+    assert {p.dtype for p in finished.bench.trainable.parameters.values()} == {torch.float32}
+    assert len(losses(asked.output)) == 2
+
+
+@pytest.mark.parametrize("mechanism", ["dflash", "eagle3"])
+def test_blocks_are_measured_at_one_D_on_the_way_and_the_best_one_at_all(
+    mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of another size is another pass for each D; a serial head's unroll says them all."""
+    asked = job(mechanism, tiny_model_dir, data, tmp_path / "out")
+    asked_for: list[list[int]] = []
+    measured = evaluate
+
+    def noted(*args: object) -> object:
+        asked_for.append(list(args[4]))  # type: ignore[call-overload]
+        return measured(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "evaluate", noted)
+    run(asked)
+    one = [[3]] * 3 + [[1, 2, 3]] if mechanism == "dflash" else [[1, 2, 3]] * 3
+    assert asked_for == one
+    facts = json.loads((asked.output / "codraft.json").read_text())
+    assert set(facts["held_out"]["AL"]) == {"1", "2", "3"}
+    assert "| D | 1 | 2 | 3 |" in (asked.output / "README.md").read_text()
+    run(asked)
+    assert asked_for == one
+
+
+def test_a_state_that_was_cut_is_told_and_not_taken(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
+    asked = job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2)
+    run(asked)
+    state = asked.run / FILE
+    state.write_bytes(state.read_bytes()[:-9])
+    with pytest.raises(SpecError, match=r"cannot read .*delete the folder"):
+        run(asked)
+
+
+@pytest.mark.parametrize("mechanism", ["eagle3", "mtp", "external"])
+def test_weights_over_a_block_are_refused_where_drafts_come_one_by_one(
+    mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError, match="--weights dpace"):
+        job(mechanism, tiny_model_dir, data, tmp_path / "out", weights="dpace")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "recipe_flags", "shape_flags", "source", "words"),
+    [
+        ("eagle3", ["block_size"], [], None, "--block-size is of dflash, dspark and means nothing for eagle3"),
+        ("dflash", ["drafts", "lr"], [], None, "--drafts is of eagle3, mtp"),
+        ("external", [], ["taps"], None, "--taps is of eagle3, dflash, dspark"),
+        ("external", [], ["init"], None, "--init"),
+        ("mtp", [], ["ffn"], "head", "--ffn shapes a fresh drafter"),
+        ("ngram", [], [], None, "cannot train 'ngram'"),
+    ],
+)
+def test_flags_that_would_change_nothing_are_refused(
+    mechanism: str, recipe_flags: list[str], shape_flags: list[str], source: str | None, words: str
+) -> None:
+    with pytest.raises(SpecError, match=words):
+        refuse_idle(mechanism, recipe_flags, shape_flags, source)
+
+
+def test_flags_that_a_mechanism_has_are_taken() -> None:
+    for mechanism, kind in KINDS.items():
+        refuse_idle(mechanism, [*kind.recipe, "lr", "loss", "epochs"], kind.shape, None)
+        refuse_idle(mechanism, kind.recipe, [], "head")
+    every = {word for kind in KINDS.values() for word in kind.shape}
+    assert every == {field.name for field in fields(ShapeFlags)}
+    assert {word for kind in KINDS.values() for word in kind.recipe} <= {field.name for field in fields(Recipe)}

@@ -65,8 +65,17 @@ class RecipeFlags:
         o.Whole,
         Parameter(help="Slots of a block. dflash drafts one token less than that, dspark as many."),
     ] = None
+    block_sizes: Annotated[
+        str | None,
+        Parameter(
+            help="fixed: --block-size always; drawn: every step another one up to it, since engines cut blocks to what "
+            "D takes, which is another block to slots that see each other."
+        ),
+    ] = None
     confidence: Annotated[float | None, Parameter(help="Weight of the confidence head's loss, of dspark.")] = None
-    noise: Annotated[float | None, Parameter(help="Uniform noise of this half-width on fused features.")] = None
+    noise: Annotated[
+        float | None, Parameter(help="Uniform noise of this half-width on the features that a serial head reads.")
+    ] = None
     optimizer: Annotated[str | None, Parameter(help="adamw, or muon: Muon for matrices and AdamW for the rest.")] = None
     lr: Annotated[float | None, Parameter(help="Learning rate of AdamW.")] = None
     muon_lr: Annotated[float | None, Parameter(help="Learning rate of Muon.")] = None
@@ -86,8 +95,9 @@ class ShapeFlags:
     """What a fresh drafter is like."""
 
     init: Annotated[
-        Literal["target", "random"], Parameter(help="Begin with copies of the target's layers, or with noise.")
-    ] = "target"
+        Literal["target", "random"] | None,
+        Parameter(help="Begin with copies of the target's layers (the default), or with noise."),
+    ] = None
     layers: Annotated[
         str | None,
         Parameter(help="Layers of dflash and dspark (a number); of external a number, or those to take, as 0,1,28,29."),
@@ -106,6 +116,10 @@ class ShapeFlags:
         Parameter(help="Token that fills blocks; default: a special one that never occurs in the data."),
     ] = None
 
+    def given(self) -> set[str]:
+        """Names of those that were given."""
+        return {f.name for f in fields(self) if getattr(self, f.name) is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFlags:
@@ -123,6 +137,13 @@ class BatchFlags:
             "0: all."
         ),
     ] = 12288
+    drawn: Annotated[
+        int,
+        o.Whole,
+        Parameter(
+            help="Other columns beside the shortlist, anew in every step: what is never looked at might be drafted."
+        ),
+    ] = 2048
     features: Annotated[
         Path | None,
         Parameter(help="Hidden states written before by `codraft train features`; default: the target runs beside."),
@@ -229,8 +250,10 @@ def job_of(
     from codraft.decode.hf.load import check_dtype
     from codraft.train.fresh import Shape
     from codraft.train.job import TrainJob
+    from codraft.train.kinds import refuse_idle
     from codraft.train.recipe import recipe_of
 
+    refuse_idle(mechanism, how.given(), shape.given(), source)
     return TrainJob(
         mechanism=mechanism,
         target=target,
@@ -239,7 +262,7 @@ def job_of(
         source=source,
         recipe=recipe_of(recipe, mechanism, how.given()),
         shape=Shape(
-            init=shape.init,
+            init=shape.init or "target",
             seed=seed,
             layers=None if shape.layers is None else tuple(parse_list(shape.layers, "--layers", lowest=0)),
             ffn=shape.ffn,

@@ -94,7 +94,7 @@ class DFlashHead(nn.Module):
         embeddings_NH: Tensor = (
             self._ends[0].embed(tokens_N) if self.embed_tokens is None else self.embed_tokens(tokens_N)
         )
-        return embeddings_NH
+        return embeddings_NH.to(self.fc.weight.dtype)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """[N, V'] over the draft vocabulary."""

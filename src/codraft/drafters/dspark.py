@@ -64,12 +64,16 @@ class DSparkHead(DFlashHead):
 
     def confidence(self, hidden_NH: Tensor, previous_N: Tensor) -> Tensor:
         """See `BlockHead.confidence`."""
+        return self.judged(hidden_NH, None if self.markov_head is None else self.markov_head.markov_w1(previous_N))
+
+    def judged(self, hidden_NH: Tensor, embedding_Nr: Tensor | None) -> Tensor:
+        """[N] as `confidence`, given the row of W1 of the token before each draft."""
         if self.confidence_head is None:
             raise ValueError("this head has no confidence head")
         read_NC = hidden_NH
         if self._confidence_reads_token:
-            assert self.markov_head is not None
-            read_NC = torch.cat((hidden_NH, self.markov_head.markov_w1(previous_N)), dim=-1)
+            assert embedding_Nr is not None
+            read_NC = torch.cat((hidden_NH, embedding_Nr), dim=-1)
         confidence_N: Tensor = self.confidence_head(read_NC)
         return confidence_N
 

@@ -130,6 +130,7 @@ class Eagle3Head(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """See `SerialHead.run`."""
         embedding_NH = self._ends[0].embed(tokens_N) if self.embed_tokens is None else self.embed_tokens(tokens_N)
+        embedding_NH = embedding_NH.to(hidden_NH.dtype)
         for layer in self.layers:
             hidden_NH = layer(embedding_NH, hidden_NH, positions_N, sight)
         normed_NH = hidden_NH if self.norm is None else self.norm(hidden_NH)

@@ -167,6 +167,7 @@ class MtpHead(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """See `SerialHead.run`. Row t stands at position t + module the first time that a module is run."""
         embedding_NH = self._ends[0].embed(tokens_N) if self.embed_tokens is None else self.embed_tokens(tokens_N)
+        embedding_NH = embedding_NH.to(hidden_NH.dtype)
         if self.options.dialect.blank_first:
             embedding_NH = embedding_NH.masked_fill((positions_N == module)[:, None], 0)
         joint, block = self.joints[module], self.blocks[module]
@@ -181,6 +182,11 @@ class MtpHead(nn.Module):
         if own is None:
             return self._ends[0].read_out(readable_NH)
         return nn.functional.linear(readable_NH, self.heads[key_of(own)])
+
+    def own_head(self, module: int) -> Tensor | None:
+        """[V, H] a module's own copy of an output head, None where it reads out by the target's."""
+        own = self._own[module]
+        return None if own is None else self.heads[key_of(own)]
 
 
 def key_of(name: str) -> str:

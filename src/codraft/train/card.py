@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from codraft.core.errors import SpecError
-from codraft.core.files import PART, sha256_file, write_failure
+from codraft.core.files import PART, atomic_write, sha256_file, write_failure
 from codraft.core.provenance import provenance
 from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
@@ -52,7 +52,7 @@ def facts_of(
     bench: "Bench", trainable: Trainable, result: AcceptanceResult, progress: Progress, sha256: str
 ) -> dict[str, Any]:
     """How a drafter was made, and what it does."""
-    job, data = bench.job, bench.data
+    job, data, shortlist = bench.job, bench.data, bench.loop.objective.shortlist
     learning = sum(p.numel() for p in trainable.module.parameters() if p.requires_grad)
     return {
         "schema": SCHEMA,
@@ -62,7 +62,7 @@ def facts_of(
         "parameters": learning,
         "weights_sha256": sha256,
         "recipe": asdict(job.recipe),
-        "columns": len(bench.columns.ids_C),
+        "columns": {"always": len(shortlist.fixed.ids_C), "drawn": shortlist.drawn},
         "data": {
             "sha256": data.sha256,
             "rows": len(data),
@@ -79,15 +79,7 @@ def facts_of(
             "seed": job.seed,
             "processes": bench.ranks.world,
         },
-        "held_out": {
-            "streams": len(bench.held.streams),
-            "AL": {str(point.D): round(point.AL, 4) for point in result.curve},
-            "domains": {
-                name: {str(point.D): round(point.AL, 4) for point in part.curve}
-                for name, part in result.domains.items()
-                if not name.startswith("context ")
-            },
-        },
+        "held_out": table_of(bench, result),
         "provenance": asdict(
             provenance(
                 engine=engine_versions(), input_hashes={"data": data.sha256[:16]}, dtype="float32",
@@ -95,6 +87,33 @@ def facts_of(
             )
         ),
     }  # fmt: skip
+
+
+def table_of(bench: "Bench", result: AcceptanceResult) -> dict[str, Any]:
+    """AL(D) on what was held out, in all and by category."""
+    return {
+        "streams": len(bench.held.streams),
+        "AL": {str(point.D): round(point.AL, 4) for point in result.curve},
+        "domains": {
+            name: {str(point.D): round(point.AL, 4) for point in part.curve}
+            for name, part in result.domains.items()
+            if not name.startswith("context ")
+        },
+    }
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """`codraft.json` of a trained drafter."""
+    facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    return facts
+
+
+def write_table(bench: "Bench", result: AcceptanceResult) -> None:
+    """The AL table of the drafter in the output folder, anew."""
+    facts = read_facts(bench.job.output) | {"held_out": table_of(bench, result)}
+    for name, text in ((FACTS, json.dumps(facts, indent=1) + "\n"), (README, readme(facts))):
+        with atomic_write(bench.job.output / name) as handle:
+            handle.write(text)
 
 
 def readme(facts: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from codraft.drafters.beside import Beside
 from codraft.drafters.mtp import MtpHead, parameter_of
 from codraft.drafters.registry import build
 from codraft.drafters.weights import open_head, read_tensors
-from codraft.formats.checkpoint import Checkpoint, open_checkpoint
+from codraft.formats.checkpoint import open_checkpoint
 from codraft.formats.heads.mtp_layout import read_layout
 from codraft.formats.outfolder import new_folder
 from codraft.train.fresh import MAKERS, Shape, Source
@@ -36,8 +36,9 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json",
     "merges.txt", "tokenizer.model", "generation_config.json",
 )  # fmt: skip
-# Both ends stay the target's.
+# Both ends stay the target's, copies of them too.
 ENDS = ("embed_tokens", "heads.")
+OUTPUT = "lm_head"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,9 @@ def open_trainable(mechanism: str, path: str, target: HFModel, card: Card) -> Tr
     module: nn.Module = drafter.model.model if whole else drafter.head
     module.float().requires_grad_(True)
     for name, parameter in module.named_parameters():
-        if name.startswith(ENDS) or (whole and frozen_end(drafter.model, parameter)):
+        # Block heads without a vocabulary of their own have the target's output head, whoever stored it.
+        copied = KINDS[mechanism].blocks and drafter.picker.target_ids is None and name.startswith(OUTPUT)
+        if name.startswith(ENDS) or copied or (whole and frozen_end(drafter.model, parameter)):
             parameter.requires_grad_(False)
     stored = stored_names(mechanism, module, str(folder))
     return Trainable(mechanism=mechanism, drafter=drafter, module=module, folder=folder, stored=stored)
@@ -125,7 +128,7 @@ def stored_names(mechanism: str, module: nn.Module, folder: str) -> dict[str, st
 def export(trainable: Trainable, state: Mapping[str, Tensor], folder: Path, dtype: torch.dtype) -> None:
     """The drafter with these values [by parameter] into an existing folder, everything else as it was."""
     checkpoint = open_checkpoint(str(trainable.folder))
-    tensors = dict(read_tensors(trainable.folder, checkpoint, kept(checkpoint)))
+    tensors = dict(read_tensors(trainable.folder, checkpoint, list(checkpoint.tensors)))
     for name, value in state.items():
         tensors[trainable.stored[name]] = value.detach().cpu()
     written = {name: as_stored(value, dtype).contiguous() for name, value in tensors.items()}
@@ -133,11 +136,6 @@ def export(trainable: Trainable, state: Mapping[str, Tensor], folder: Path, dtyp
     save_file(written, folder / WEIGHTS, metadata={"format": "pt"})
     if KINDS[trainable.mechanism].whole_model:
         copy_tokenizer(trainable.folder, folder)
-
-
-def kept(checkpoint: Checkpoint) -> list[str]:
-    """All tensors of a checkpoint."""
-    return list(checkpoint.tensors)
 
 
 def as_stored(value: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 Parallel = Literal["ddp", "fsdp"]
 FFN = ("mlp", "feed_forward", "ffn")
+LONGEST_WAIT = timedelta(hours=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ def ranks(device: str) -> Iterator[Ranks]:
         return
     if device.startswith("cuda"):
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    # Sums and words of the loop itself lie on the CPU. The first process measures AL while the others wait.
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    distributed.init_process_group(backend, timeout=LONGEST_WAIT)
     try:
         yield Ranks(distributed.get_rank(), distributed.get_world_size())
     finally:

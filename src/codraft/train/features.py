@@ -24,6 +24,7 @@ from codraft.core.files import PART, write_failure
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.drafters.eagle3 import usual_taps
+from codraft.train.readout import wide
 from codraft.train.tokens import TokenFile
 
 # Tokens of a shard: at a hidden size of 4096, four layers of bfloat16 make half a gigabyte.
@@ -37,7 +38,7 @@ class FeatureSource(Protocol):
     """Features of rows, by the tap that a drafter names."""
 
     def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
-        """[T, H] for each tap, rows one after the other, each cut at `max_length`."""
+        """[T, H] for each tap, in float32 at least; rows one after the other, each cut at `max_length`."""
         ...
 
 
@@ -50,7 +51,7 @@ class Online:
     def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
         """See `FeatureSource.features`."""
         ids = [self.data.row(row).ids[:max_length].tolist() for row in rows]
-        return {tap: torch.cat(parts) for tap, parts in read(self.target, ids, self.taps).items()}
+        return {tap: wide(torch.cat(parts)) for tap, parts in read(self.target, ids, self.taps).items()}
 
 
 def default_layers(num_layers: int) -> list[int]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from codraft.core.errors import SpecError
-from codraft.core.files import sha256_text, write_failure
+from codraft.core.files import sha256_file, sha256_text, write_failure
 from codraft.core.spec import check_positive
 from codraft.decode.hf.load import Card, load_card
 from codraft.decode.hf.model import HFModel
@@ -24,27 +24,34 @@ from codraft.replay.job import Ui
 from codraft.train.batches import BatchPlan, Schedule
 from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
 from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, shared
-from codraft.train.evaluate import HeldOut, hold_out, learning_rows
 from codraft.train.features import FeatureSource, Offline, Online
 from codraft.train.fresh import Shape
-from codraft.train.kinds import KINDS
+from codraft.train.held import HeldOut, hold_out, learning_rows
+from codraft.train.kinds import KINDS, kind_of
 from codraft.train.loop import Feed, Loop
-from codraft.train.objective import columns_of, objective_of
+from codraft.train.objective import columns_of, objective_of, reduced_ids
 from codraft.train.optim import optimizers_of
-from codraft.train.readout import Columns
+from codraft.train.readout import Shortlist
 from codraft.train.recipe import Recipe
 from codraft.train.state import FILE, load_state
 from codraft.train.tokens import TokenFile
 from codraft.train.vocab import build, kept_of, read_draft_vocabulary
 
 RUN, BEGIN, ASKED = "run", "begin", "asked.json"
-DEFAULT_SHORTLIST, DEFAULT_DRAFT_VOCAB = 12288, 8192
+DEFAULT_SHORTLIST, DEFAULT_DRAWN, DEFAULT_DRAFT_VOCAB = 12288, 2048, 8192
+
+# Parts of a job that make another run of it, and stand in `asked.json` as they are.
+ASKED_AS_GIVEN = (
+    "shortlist", "drawn", "max_length", "batch_tokens", "accumulate", "max_steps", "held_out", "select", "dtype",
+    "autocast", "seed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
     """What was asked. `source` is a drafter to go on from, None for a fresh one of `shape`. `shortlist` 0: all columns
-    of a borrowed output head. `select` is the D whose AL picks the best checkpoint."""
+    of a borrowed output head; `drawn`: others beside it, anew in every step. `select` is the D whose AL picks the best
+    checkpoint."""
 
     mechanism: str
     target: str
@@ -56,6 +63,7 @@ class TrainJob:
     draft_vocab: Path | None = None
     features: Path | None = None
     shortlist: int = DEFAULT_SHORTLIST
+    drawn: int = DEFAULT_DRAWN
     max_length: int = 1024
     batch_tokens: int = 4096
     accumulate: int = 1
@@ -72,8 +80,11 @@ class TrainJob:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.mechanism not in KINDS:
-            raise SpecError(f"cannot train '{self.mechanism}'; choose of {', '.join(KINDS)}")
+        if self.recipe.weights == "dpace" and not kind_of(self.mechanism).blocks:
+            raise SpecError(
+                f"--weights dpace weighs all drafts of a block at once, and {self.mechanism} drafts one after the "
+                "other; take decay"
+            )
         for name in ("max_length", "batch_tokens", "accumulate", "eval_every", "save_every", "depth", "select"):
             check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
         check_positive(self.max_steps, "--max-steps")
@@ -95,16 +106,9 @@ class TrainJob:
             "recipe": asdict(self.recipe),
             "shape": {name: plain(getattr(self.shape, name)) for name in Shape.__slots__},
         }
-        for name in (
-            "shortlist",
-            "max_length",
-            "batch_tokens",
-            "accumulate",
-            "max_steps",
-            "held_out",
-            "autocast",
-            "seed",
-        ):
+        if self.draft_vocab is not None:
+            told["draft_vocab"] = sha256_file(self.draft_vocab)
+        for name in ASKED_AS_GIVEN:
             told[name] = getattr(self, name)
         return told
 
@@ -123,12 +127,10 @@ class Bench:
     data: TokenFile
     target: HFModel
     trainable: Trainable
-    columns: Columns
     held: HeldOut
     source: FeatureSource | None
     loop: Loop
     ranks: Ranks
-    notes: list[str] = field(default_factory=list)
 
 
 def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
@@ -144,10 +146,9 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     with begun(job, data, ranks):
         with ui.stage(f"load {job.target}"):
             target = load_target(job.target, job.dtype)
-        trainable = opened(job, target, card, data, ranks)
-    shortlist = None if not job.shortlist else shortlist_of(data, held, job.shortlist, card)
-    columns = columns_of(trainable, target, shortlist)
-    objective, taps = objective_of(trainable, target, job.recipe, columns, job.seed)
+        trainable = opened(job, target, card, data, rows, ranks)
+    shortlist = shortlist_of(job, trainable, target, data, rows, card)
+    objective, taps = objective_of(trainable, target, job.recipe, shortlist, job.seed)
     objective.to(target.device).train()
     source = source_of(job, data, target, taps) if taps else None
     if job.checkpointing:
@@ -170,7 +171,7 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
         autocast=job.autocast,
     )
     return Bench(
-        job=job, card=card, data=data, target=target, trainable=trainable, columns=columns, held=held, source=source,
+        job=job, card=card, data=data, target=target, trainable=trainable, held=held, source=source,
         loop=loop, ranks=ranks,
     )  # fmt: skip
 
@@ -202,10 +203,19 @@ def counts_of(data: TokenFile, rows: Iterable[int], vocab_size: int) -> Tensor:
     return counts
 
 
-def shortlist_of(data: TokenFile, held: HeldOut, size: int, card: Card) -> Tensor:
-    """The tokens that the target wrote most often, ascending; its end tokens always among them."""
-    aside = set(held.rows)
-    counts = counts_of(data, (row for row in range(len(data)) if row not in aside), card.vocab_size)
+def shortlist_of(
+    job: TrainJob, trainable: Trainable, target: HFModel, data: TokenFile, rows: Iterable[int], card: Card
+) -> Shortlist:
+    """The columns that losses look at: a head's own, or of a borrowed output head those of the shortlist, and some
+    others in turn."""
+    common = common_tokens(data, rows, job.shortlist, card) if job.shortlist else None
+    fixed = columns_of(trainable, target, common)
+    return Shortlist(fixed, job.drawn if reduced_ids(trainable) is None else 0, job.seed)
+
+
+def common_tokens(data: TokenFile, rows: Iterable[int], size: int, card: Card) -> Tensor:
+    """The tokens that the target wrote most often in these rows, ascending; its end tokens always among them."""
+    counts = counts_of(data, rows, card.vocab_size)
     counts[list(card.eos_ids)] = counts.max() + 1
     # Of equal counts the lower id, whose merge is older.
     order = torch.sort(counts, descending=True, stable=True).indices
@@ -244,7 +254,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, ranks: Ranks) -> Trainable:
+def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, rows: Iterable[int], ranks: Ranks) -> Trainable:
     """The drafter that learns: one that is there, or a fresh one, written first."""
     if job.source is not None:
         return open_trainable(job.mechanism, job.source, target, card)
@@ -252,7 +262,7 @@ def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, ranks: R
     if ranks.first and not folder.exists():
         shape, kind = job.shape, KINDS[job.mechanism]
         if kind.reduced:
-            shape = replace(shape, target_ids=draft_ids(job, data, card))
+            shape = replace(shape, target_ids=draft_ids(job, data, rows, card))
         if kind.blocks:
             mask = shape.mask_token_id if shape.mask_token_id is not None else mask_token(data, card)
             shape = replace(shape, mask_token_id=mask, block_size=job.recipe.block_size)
@@ -261,11 +271,11 @@ def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, ranks: R
     return open_trainable(job.mechanism, str(folder), target, card)
 
 
-def draft_ids(job: TrainJob, data: TokenFile, card: Card) -> Tensor:
-    """The reduced vocabulary that was asked for, or the usual one, counted in the answers."""
+def draft_ids(job: TrainJob, data: TokenFile, rows: Iterable[int], card: Card) -> Tensor:
+    """The reduced vocabulary that was asked for, or the usual one, counted in the answers of these rows."""
     if job.draft_vocab is not None:
         return torch.from_numpy(read_draft_vocabulary(job.draft_vocab, card.vocab_size).target_ids)
-    counts = counts_of(data, range(len(data)), card.vocab_size).numpy()
+    counts = counts_of(data, rows, card.vocab_size).numpy()
     kept = kept_of(card)
     size = min(DEFAULT_DRAFT_VOCAB, card.vocab_size)
     return torch.from_numpy(build(counts, kept, size).vocabulary.target_ids)

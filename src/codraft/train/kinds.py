@@ -1,25 +1,62 @@
 """What training must know of a mechanism, in a table. Makers of fresh ones are in fresh.py, lessons in objective.py."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from codraft.core.errors import SpecError
+
+SERIAL = frozenset({"drafts", "follow", "noise"})
+BLOCKS = frozenset({"anchors", "block_size", "block_sizes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """`whole_model`: a language model between the target's own ends, not a head. `blocks`: fills blocks of masks.
     `reduced`: a fresh one has an output head of its own over a part of the vocabulary. `confident`: has a confidence
-    head."""
+    head. `recipe` and `shape` are words of a recipe and of a fresh one's shape that not all mechanisms have."""
 
     whole_model: bool = False
     blocks: bool = False
     reduced: bool = False
     confident: bool = False
+    recipe: frozenset[str]
+    shape: frozenset[str]
 
 
 KINDS: Mapping[str, Kind] = {
-    "eagle3": Kind(reduced=True),
-    "mtp": Kind(),
-    "dflash": Kind(blocks=True),
-    "dspark": Kind(blocks=True, confident=True),
-    "external": Kind(whole_model=True),
+    "eagle3": Kind(reduced=True, recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "draft_vocab"})),
+    "mtp": Kind(recipe=SERIAL, shape=frozenset({"init", "ffn"})),
+    "dflash": Kind(blocks=True, recipe=BLOCKS, shape=frozenset({"init", "layers", "ffn", "taps", "mask_token"})),
+    "dspark": Kind(
+        blocks=True,
+        confident=True,
+        recipe=BLOCKS | {"confidence"},
+        shape=frozenset({"init", "layers", "ffn", "taps", "mask_token", "markov_rank"}),
+    ),
+    "external": Kind(whole_model=True, recipe=frozenset(), shape=frozenset({"layers"})),
 }
+
+
+def refuse_idle(mechanism: str, recipe: Collection[str], shape: Collection[str], source: str | None) -> None:
+    """SpecError for flags that were given and would change nothing."""
+    kind = kind_of(mechanism)
+    everywhere = frozenset.union(*(one.recipe for one in KINDS.values()))
+    idle = sorted(({*recipe} & everywhere) - kind.recipe) or sorted({*shape} - kind.shape)
+    if idle:
+        owners = [name for name, one in KINDS.items() if idle[0] in one.recipe | one.shape]
+        raise SpecError(f"{flag(idle[0])} is of {', '.join(owners)} and means nothing for {mechanism}; leave it out")
+    if shape and source is not None:
+        first = flag(sorted(shape)[0])
+        raise SpecError(f"{first} shapes a fresh drafter, and --from goes on from {source}; leave one of them out")
+
+
+def kind_of(mechanism: str) -> Kind:
+    """By name. SpecError for one that cannot be trained."""
+    if mechanism not in KINDS:
+        raise SpecError(f"cannot train '{mechanism}'; choose of {', '.join(KINDS)}")
+    return KINDS[mechanism]
+
+
+def flag(word: str) -> str:
+    """As it is typed."""
+    return "--" + word.replace("_", "-")

@@ -1,7 +1,7 @@
 """The loop: batches, losses, steps; AL by replay every so often, the best checkpoint by AL, everything resumable."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from codraft.core.schema import AcceptanceResult
 from codraft.train.batches import Schedule
 from codraft.train.distributed import Ranks, accumulating
 from codraft.train.features import FeatureSource
@@ -160,6 +159,3 @@ def report(number: int, sums: Tensor, anchors: float, norm: float, lr: float, se
         norm=norm,
         seconds=seconds,
     )
-
-
-Evaluate = Callable[[], AcceptanceResult]

@@ -11,8 +11,6 @@ from codraft.train.muon import Muon
 from codraft.train.recipe import Recipe
 
 BETA1 = 0.9
-# A cosine ends at this share of the rate, so that the last steps still learn.
-FLOOR = 0.1
 # Matrices that are tables, not maps of one space to another: AdamW is for these.
 TABLES = ("markov_w1", "markov_w2", "lm_head", "embed_tokens", "confidence_head")
 
@@ -42,8 +40,8 @@ def share_of_rate(step: int, steps: int, recipe: Recipe) -> float:
         return (step + 1) / rise
     done = (step - rise) / max(1, steps - rise)
     if recipe.decline == "cosine":
-        return FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2
-    return 1.0 if recipe.decline == "constant" else 1 - (1 - FLOOR) * done
+        return (1 + math.cos(math.pi * done)) / 2
+    return 1.0 if recipe.decline == "constant" else 1 - done
 
 
 def set_rate(optimizers: Iterable[Optimizer], share: float) -> None:

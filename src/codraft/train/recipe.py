@@ -14,14 +14,16 @@ from codraft.train.objectives.drafts import check_weighing
 Optimizer = Literal["adamw", "muon"]
 Decline = Literal["cosine", "linear", "constant"]
 Follow = Literal["all", "hits"]
+BlockSizes = Literal["fixed", "drawn"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """`drafts` are steps of a roll-out (serial heads); `follow`: whether it goes on behind all drafts, or behind hits
-    alone, as decoding does. `anchors` blocks a row and `block_size` slots of each (block heads). `weights` and `decay`:
-    how much later drafts count. `warmup` is a share of all steps. `noise`: half the width of uniform noise on fused
-    features. `confidence`: weight of DSpark's confidence loss. `lr` is AdamW's; with `muon` matrices take `muon_lr`.
+    alone, as decoding does. `anchors` blocks a row and `block_size` slots of each (block heads), all of that size or of
+    sizes drawn anew every step. `weights` and `decay`: how much later drafts count. `warmup` is a share of all steps.
+    `noise`: half the width of uniform noise on features. `confidence`: weight of DSpark's confidence loss. `lr` is
+    AdamW's; with `muon` matrices take `muon_lr`.
     """
 
     loss: str
@@ -31,6 +33,7 @@ class Recipe:
     follow: Follow = "all"
     anchors: int = 512
     block_size: int = 8
+    block_sizes: BlockSizes = "fixed"
     confidence: float = 0.0
     noise: float = 0.0
     optimizer: Optimizer = "adamw"
@@ -61,6 +64,8 @@ class Recipe:
             )
         if self.follow not in ("all", "hits"):
             raise SpecError(f"--follow is all or hits; got {self.follow}")
+        if self.block_sizes not in ("fixed", "drawn"):
+            raise SpecError(f"--block-sizes is fixed or drawn; got {self.block_sizes}")
         if self.optimizer == "muon" and not self.muon_lr > 0:
             raise SpecError("--optimizer muon needs --muon-lr above 0, for example 0.01")
 
@@ -71,11 +76,12 @@ SHORT: Mapping[str, Recipe] = {
     "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
     "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
     "dflash": Recipe(
-        loss="kl", weights="dpace", block_size=6, anchors=64, lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=3
+        loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=1e-3, optimizer="muon",
+        muon_lr=0.01, epochs=3,
     ),
     "dspark": Recipe(
-        loss="ce=0.1,tv=1.8", decay=0.7788, block_size=5, anchors=64, confidence=1.0, lr=1e-3, optimizer="muon",
-        muon_lr=0.01, epochs=3,
+        loss="ce=0.1,tv=1.8", decay=0.7788, block_size=8, block_sizes="drawn", anchors=64, confidence=1.0, lr=1e-3,
+        optimizer="muon", muon_lr=0.01, epochs=3,
     ),
     "external": Recipe(loss="kl", lr=5e-4, optimizer="muon", muon_lr=0.005, epochs=2),
 }  # fmt: skip

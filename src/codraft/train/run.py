@@ -1,17 +1,15 @@
 """One run from its first step, or from where it was saved, to its last."""
 
-import json
 import time
 from dataclasses import dataclass
 
-from codraft.core.files import sha256_text
 from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
 from codraft.replay.job import Ui
-from codraft.train.card import write_drafter
+from codraft.train.card import read_facts, write_drafter, write_table
 from codraft.train.checkpoint import Trainable, open_trainable
 from codraft.train.distributed import Ranks
-from codraft.train.evaluate import evaluate, point_at
+from codraft.train.evaluate import depths_on_the_way, evaluate, point_at
 from codraft.train.forecast import LearningPoint, forecast, sentence
 from codraft.train.job import Bench, TrainJob, prepare, resume
 from codraft.train.logs import Log
@@ -53,6 +51,7 @@ class Run:
                 if done % job.save_every == 0 or done % job.eval_every == 0 or done == steps:
                     self.save()
                 report(done, steps)
+        self.tabulate()
 
     def measure(self) -> None:
         """AL by replay; a better one than ever before is written to the output folder."""
@@ -62,12 +61,21 @@ class Run:
             if values is not None and self.judge is not bench.trainable:
                 named = {name.removeprefix("lesson.").partition(".")[2]: value for name, value in values.items()}
                 self.judge.module.load_state_dict(named, strict=False)
-            depths = list(range(1, job.depth + 1))
-            source = bench.source
-            result = evaluate(self.judge, bench.held, source, bench.card.eos_ids, depths, job.max_length)
-            self.take(result)
+            depths = depths_on_the_way(self.judge.drafter, job.depth, job.select)
+            self.take(evaluate(self.judge, bench.held, bench.source, bench.card.eos_ids, depths, job.max_length))
         told = bench.ranks.told((self.progress.best_AL, self.progress.best_step, self.progress.points))
         self.progress.best_AL, self.progress.best_step, self.progress.points = told
+
+    def tabulate(self) -> None:
+        """AL at every D of the best drafter, as it was written, where one D alone was measured on the way."""
+        bench, job = self.bench, self.bench.job
+        depths = list(range(1, job.depth + 1))
+        if bench.ranks.first and read_facts(job.output)["held_out"]["AL"].keys() != {str(D) for D in depths}:
+            with self.ui.stage("measure the best one at every D"):
+                best = open_trainable(job.mechanism, str(job.output), bench.target, bench.card)
+                best.module.to(bench.target.device)
+                write_table(bench, evaluate(best, bench.held, bench.source, bench.card.eos_ids, depths, job.max_length))
+        bench.ranks.wait()
 
     def take(self, result: AcceptanceResult) -> None:
         """Note an evaluation, and write the drafter where it is the best."""
@@ -109,8 +117,7 @@ def train(job: TrainJob, ranks: Ranks, ui: Ui) -> Run:
     """A run to its end. One that was killed goes on where it was saved, and ends as it would have ended."""
     start = time.perf_counter()
     bench = prepare(job, ranks, ui)
-    saved = resume(bench)
-    progress = saved or Progress(asked=sha256_text(json.dumps(job.asked(bench.data)))[:16])
+    progress = resume(bench) or Progress()
     judge = bench.trainable
     if ranks.world > 1 and job.parallel == "fsdp" and ranks.first:
         judge = open_trainable(job.mechanism, str(bench.trainable.folder), bench.target, bench.card)

@@ -1,17 +1,15 @@
 """Where training stands, on disk: one safetensors file that is whole or absent, and nothing pickled.
 
-Parameters, both moments of every optimizer, and in the header the numbers: step, tokens seen, best AL, and a hash of
-what the run was asked, so that another run's state is never taken for this one's. Batches, anchors and noise are
-functions of the step, so no generator has a state.
+Parameters, both moments of every optimizer, and in the header the numbers: step, tokens seen, best AL. Batches, anchors
+and noise are functions of the step, so no generator has a state. What was asked stands beside it (`job.begun`).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -37,9 +35,8 @@ BROADCAST = StateDictOptions(full_state_dict=True)
 @dataclass(slots=True)
 class Progress:
     """Numbers of a run. `tokens` are supervised ones seen; `seconds` those spent in steps; `points` are (tokens, AL,
-    low, high) of every evaluation; `history` of AL by D."""
+    low, high) of every evaluation."""
 
-    asked: str
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -82,23 +79,26 @@ def trained(module: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in found.items() if name in learning and isinstance(value, Tensor)}
 
 
-def read_progress(folder: Path) -> Progress | None:
-    """How far a run came, None where it has not begun. SpecError for a file that is cut or none of ours."""
+def load_state(folder: Path, module: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
+    """Take up a run where it was saved. SpecError for a file that is cut or none of ours."""
     file = folder / FILE
-    if not file.exists():
-        return None
     try:
-        with safe_open(file, framework="pt") as handle:
-            return Progress(**json.loads(handle.metadata()["progress"]))
+        values, moments, progress = read_state(file)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise SpecError(f"cannot read {file}: {error}; delete the folder to begin anew") from error
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(module, values, options=options)
+    held: Any = get_optimizer_state_dict(module, list(optimizers), options=BROADCAST)
+    whole = {"state": moments, "param_groups": held["param_groups"]}
+    set_optimizer_state_dict(module, list(optimizers), whole, options=BROADCAST)
+    return progress
 
 
-def load_state(folder: Path, module: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
-    """Take up a run where it was saved."""
+def read_state(file: Path) -> tuple[dict[str, Any], dict[str, Any], Progress]:
+    """Parameters and moments by parameter, and the numbers."""
     values: dict[str, Any] = {}
     moments: dict[str, Any] = {}
-    with safe_open(folder / FILE, framework="pt") as handle:
+    with safe_open(file, framework="pt") as handle:
         header = handle.metadata()
         for name in handle.keys():  # noqa: SIM118 (no mapping)
             if name.startswith(MODEL):
@@ -109,14 +109,4 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[Optimizer])
     for name, value in json.loads(header["scalars"]).items():
         key, _, parameter = name.partition(".")
         moments.setdefault(parameter, {})[key] = value
-    options = StateDictOptions(full_state_dict=True, strict=False)
-    set_model_state_dict(module, values, options=options)
-    held: Any = get_optimizer_state_dict(module, list(optimizers), options=BROADCAST)
-    whole = {"state": moments, "param_groups": held["param_groups"]}
-    set_optimizer_state_dict(module, list(optimizers), whole, options=BROADCAST)
-    return Progress(**json.loads(header["progress"]))
-
-
-def same(values: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
-    """Whether two states are equal bit for bit."""
-    return values.keys() == others.keys() and all(torch.equal(values[name], others[name]) for name in values)
+    return values, moments, Progress(**json.loads(header["progress"]))

@@ -325,7 +325,8 @@ class HFModel:
 
     def read_out(self, hidden_NH: Tensor) -> Tensor:
         """[N, V] logits of hidden states after the last norm, scaled and capped as the model does it."""
-        return self.scaled(self.model.get_output_embeddings()(hidden_NH))
+        # A drafter that learns is in float32 beside a target in bfloat16.
+        return self.scaled(self.model.get_output_embeddings()(hidden_NH.to(self.model.dtype)))
 
     def head_rows(self, ids_C: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows [C, H] of the output head, and their biases [C] where it has some; copies."""

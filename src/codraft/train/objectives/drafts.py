@@ -17,7 +17,7 @@ from torch.nn import functional
 from codraft.core.errors import SpecError
 from codraft.decode.target import Tap
 from codraft.train.losses import Mix, total_variation
-from codraft.train.readout import Columns, Readout
+from codraft.train.readout import BorrowedReadout, Columns, Shortlist, wide
 
 # Drafts whose logits are held at once.
 ROWS_AT_ONCE = 512
@@ -70,12 +70,14 @@ class Lesson(Protocol):
         """Teacher-forced drafts behind the anchors of a batch, the first ones first."""
         ...
 
-    def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
-        """([n, K, C] logits, [n, K] confidences where the mechanism has them); `tokens_nK` stand before each draft."""
+    def leaves(self, batch: Batch, columns: Columns) -> list[Tensor]:
+        """What `logits` reads and learns: parameters, or rows of them, gathered once for all parts of a batch."""
         ...
 
-    def output_parameters(self) -> list[Tensor]:
-        """Parameters that `logits` reads and that learn."""
+    def logits(
+        self, hidden_nKH: Tensor, tokens_nK: Tensor, columns: Columns, leaves: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """([n, K, C] logits, [n, K] confidences where the mechanism has them); `tokens_nK` stand before each draft."""
         ...
 
 
@@ -108,6 +110,18 @@ class Measured:
     head_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Drafts of some anchors of a stage: the places [n, K] of the tokens that they are to be, and whether there are
+    such; `first`: how many drafts stand before them."""
+
+    batch: Batch
+    columns: Columns
+    at_nK: Tensor
+    valid_nK: Tensor
+    first: int
+
+
 class Objective(nn.Module):
     """The loss of a batch. `final`: the tap from which the target's own distribution is read, where the mix reads it.
 
@@ -117,10 +131,10 @@ class Objective(nn.Module):
     def __init__(
         self,
         lesson: Lesson,
-        columns: Columns,
+        shortlist: Shortlist,
         mix: Mix,
         weighing: Weighing,
-        teacher: Readout,
+        teacher: BorrowedReadout,
         confidence_weight: float = 0.0,
     ) -> None:
         super().__init__()
@@ -128,7 +142,7 @@ class Objective(nn.Module):
         assert isinstance(lesson, nn.Module)
         self.lesson, self.mix, self.weighing = lesson, mix, weighing
         self.confidence_weight = confidence_weight
-        self._columns, self._teacher = columns, [teacher]
+        self.shortlist, self.teacher = shortlist, teacher
 
     def num_anchors(self, batch: Batch) -> int:
         """See `Lesson.num_anchors`."""
@@ -137,13 +151,14 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, denominator: float) -> tuple[Tensor, Measured]:
         """(loss, sums)."""
+        columns = self.shortlist.at(batch.step)
         sums = torch.zeros(3, self.lesson.num_drafts, dtype=torch.float64)
         stages: Stages = self.lesson.stages(batch)
         losses, seconds = [], 0.0
         drafts = next(stages, None)
         while drafts is not None:
             start = time.perf_counter()
-            loss, hits_AK = self._stage(batch, drafts, denominator, sums)
+            loss, hits_AK = self._stage(batch, drafts, columns, denominator, sums)
             losses.append(loss)
             seconds += time.perf_counter() - start
             try:
@@ -154,54 +169,68 @@ class Objective(nn.Module):
         counts_K, hits_K, nll_K = sums
         return total, Measured(counts_K, hits_K, nll_K, float(total.detach()) * denominator, seconds)
 
-    def _stage(self, batch: Batch, drafts: Drafts, denominator: float, sums: Tensor) -> tuple[Tensor, Tensor]:
+    def _stage(
+        self, batch: Batch, drafts: Drafts, columns: Columns, denominator: float, sums: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Loss of some drafts of all anchors, and which hit; `sums` take in what was measured."""
         A, K = drafts.at_AK.shape
         hits_AK = torch.zeros_like(drafts.valid_AK)
 
-        def part(rows: slice, hidden_nKH: Tensor) -> Tensor:
-            loss, measured, hits_AK[rows] = self._part(batch, drafts, rows, hidden_nKH)
+        def part(rows: slice, hidden_nKH: Tensor, leaves: Sequence[Tensor]) -> Tensor:
+            some = Part(batch, columns, drafts.at_AK[rows], drafts.valid_AK[rows], drafts.first)
+            loss, measured, hits_AK[rows] = self._part(some, hidden_nKH, leaves)
             sums[:, drafts.first : drafts.first + K] += measured
             return loss / denominator
 
-        learning: list[Tensor] = self.lesson.output_parameters()
-        loss: Tensor = Chunked.apply(part, A, K, drafts.hidden_AKH, *learning)  # type: ignore[no-untyped-call]
+        leaves: list[Tensor] = self.lesson.leaves(batch, columns)
+        loss: Tensor = Chunked.apply(part, A, K, drafts.hidden_AKH, *leaves)  # type: ignore[no-untyped-call]
         return loss, hits_AK
 
-    def _part(self, batch: Batch, drafts: Drafts, rows: slice, hidden_nKH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _part(self, some: Part, hidden_nKH: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Undivided loss of some anchors; sums [3, K] of drafts, hits, -log p; which hit [n, K]."""
-        at_nK, valid_nK = drafts.at_AK[rows], drafts.valid_AK[rows]
-        shape = at_nK.shape
-        own_nKC, confidence_nK = self.lesson.logits(hidden_nKH, batch.tokens_T[at_nK - 1])
-        own_NC = own_nKC.flatten(0, 1).float() if own_nKC.dtype != torch.float64 else own_nKC.flatten(0, 1)
-        column_N = self._columns.place_V[batch.tokens_T[at_nK]].flatten()
+        columns, valid_nK, shape = some.columns, some.valid_nK, some.at_nK.shape
+        tokens_T = some.batch.tokens_T
+        logits_nKC, confidence_nK = self.lesson.logits(hidden_nKH, tokens_T[some.at_nK - 1], columns, leaves)
+        logits_NC = wide(logits_nKC.flatten(0, 1))
+        column_N = columns.place_V[tokens_T[some.at_nK]].flatten()
         # A token that the drafter cannot draft teaches nothing; it still counts as a draft that missed.
         known_N = valid_nK.flatten() & (column_N >= 0)
         column_N = column_N.clamp(min=0)
-        target_NC = self._target(batch, at_nK) if self.mix.reads_target or confidence_nK is not None else None
+        target_NC = self._target(some) if self.mix.reads_target or confidence_nK is not None else None
+        own_NC = logits_NC if columns.shift_C is None else logits_NC + columns.shift_C
         loss_nK = self.mix(own_NC, target_NC, column_N).masked_fill(~known_N, 0).view(shape)
         with torch.no_grad():
             nll_N = functional.cross_entropy(own_NC, column_N, reduction="none").masked_fill(~known_N, 0)
-            hits_N = (own_NC.argmax(-1) == column_N) & known_N
+            hits_N = (logits_NC.argmax(-1) == column_N) & known_N
             q_nK = (-nll_N).exp().masked_fill(~known_N, 0).view(shape)
-            weight_nK = self.weighing(q_nK, valid_nK, drafts.first)
+            weight_nK = self.weighing(q_nK, valid_nK, some.first)
             sums = torch.stack((valid_nK.double(), hits_N.view(shape).double(), nll_N.view(shape).double())).sum(1)
         loss = (loss_nK * weight_nK).sum()
         if confidence_nK is not None and self.confidence_weight:
             assert target_NC is not None
-            with torch.no_grad():
-                # Rounding may leave the range by a little.
-                accepted_N = (1 - total_variation(own_NC, target_NC, column_N)).clamp(0, 1)
-            wrong_nK = functional.binary_cross_entropy(confidence_nK, accepted_N.view(shape), reduction="none")
+            wrong_nK = misjudged(confidence_nK, own_NC.detach(), target_NC, column_N)
             loss = loss + self.confidence_weight * (wrong_nK.masked_fill(~valid_nK, 0) * weight_nK).sum()
         return loss, sums.cpu(), hits_N.view(shape)
 
     @torch.no_grad()
-    def _target(self, batch: Batch, at_nK: Tensor) -> Tensor:
+    def _target(self, some: Part) -> Tensor:
         """[N, C] the target's logits where it wrote these tokens; anchors side by side ask for the same ones."""
-        before_U, back_N = torch.unique(at_nK.flatten() - 1, return_inverse=True)
-        logits_UC: Tensor = self._teacher[0](batch.features["final"][before_U])
-        return logits_UC.to(torch.promote_types(logits_UC.dtype, torch.float32))[back_N]
+        before_U, back_N = torch.unique(some.at_nK.flatten() - 1, return_inverse=True)
+        logits_UC = wide(self.teacher(some.batch.features["final"][before_U], some.columns))
+        if some.columns.shift_C is not None:
+            logits_UC += some.columns.shift_C
+        return logits_UC[back_N]
+
+
+def misjudged(confidence_nK: Tensor, own_NC: Tensor, target_NC: Tensor, column_N: Tensor) -> Tensor:
+    """[n, K] cross-entropy of confidences against the chance that a drawn draft is accepted [DSpark]."""
+    # Autocast refuses this loss on a GPU, and it is in float32 anyway.
+    with torch.autocast(own_NC.device.type, enabled=False):
+        # Rounding may leave the range by a little.
+        accepted_N = (1 - total_variation(own_NC, target_NC, column_N)).clamp(0, 1)
+        return functional.binary_cross_entropy(
+            confidence_nK.to(accepted_N.dtype), accepted_N.view(confidence_nK.shape), reduction="none"
+        )
 
 
 class Chunked(torch.autograd.Function):
@@ -209,20 +238,28 @@ class Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, part: Callable[[slice, Tensor], Tensor], A: int, K: int, hidden_AKH: Tensor, *learning: Tensor
+        ctx: Any,
+        part: Callable[[slice, Tensor, Sequence[Tensor]], Tensor],
+        A: int,
+        K: int,
+        hidden_AKH: Tensor,
+        *learning: Tensor,
     ) -> Tensor:
-        """The sum; `part(rows, hidden_nKH)` is a scalar."""
+        """The sum; `part(rows, hidden_nKH, leaves)` is a scalar."""
+        # Rows that were gathered have a graph of their own, which is not walked here. Parameters may also be read
+        # where they are.
+        leaves = [one if one.is_leaf else one.detach().requires_grad_() for one in learning]
         total = hidden_AKH.new_zeros((), dtype=torch.promote_types(hidden_AKH.dtype, torch.float32))
         grad_AKH = torch.zeros_like(hidden_AKH)
-        grads = [torch.zeros_like(parameter) for parameter in learning]
+        grads = [torch.zeros_like(leaf) for leaf in leaves]
         at_once = max(1, ROWS_AT_ONCE // K)
         for start in range(0, A, at_once):
             rows = slice(start, min(start + at_once, A))
             with torch.enable_grad():
                 hidden_nKH = hidden_AKH[rows].detach().requires_grad_()
-                loss = part(rows, hidden_nKH)
+                loss = part(rows, hidden_nKH, leaves)
             # A confidence head learns nothing where its loss has no weight.
-            found = torch.autograd.grad(loss, [hidden_nKH, *learning], allow_unused=True)
+            found = torch.autograd.grad(loss, [hidden_nKH, *leaves], allow_unused=True)
             total += loss.detach()
             grad_AKH[rows] = found[0]
             for held, grad in zip(grads, found[1:], strict=True):

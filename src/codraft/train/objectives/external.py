@@ -4,13 +4,15 @@ A stream's own tokens are fed, so the draft at any distance from any anchor is t
 one draft behind each anchor says it all, as in replay.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from codraft.decode.hf.model import HFModel
 from codraft.train.objectives.drafts import Batch, Drafts, Stages
 from codraft.train.objectives.serial import anchors_of
-from codraft.train.readout import Readout
+from codraft.train.readout import BorrowedReadout, Columns
 
 
 class ExternalLesson(nn.Module):
@@ -18,9 +20,9 @@ class ExternalLesson(nn.Module):
 
     num_drafts = 1
 
-    def __init__(self, model: HFModel, readout: Readout) -> None:
+    def __init__(self, model: HFModel, readout: BorrowedReadout) -> None:
         super().__init__()
-        self.model, self._target, self._readout = model.model, model, [readout]
+        self.model, self._target, self._readout = model.model, model, readout
 
     def num_anchors(self, batch: Batch) -> int:
         """See `Lesson.num_anchors`."""
@@ -35,10 +37,12 @@ class ExternalLesson(nn.Module):
         at_A1 = anchor_A[:, None] + 1
         yield Drafts(hidden_TH[anchor_A][:, None], at_A1, torch.ones_like(at_A1, dtype=torch.bool))
 
-    def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
-        """See `Lesson.logits`."""
-        return torch.unflatten(self._readout[0](hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
-
-    def output_parameters(self) -> list[Tensor]:
+    def leaves(self, batch: Batch, columns: Columns) -> list[Tensor]:
         """None: both ends stay the target's."""
         return []
+
+    def logits(
+        self, hidden_nKH: Tensor, tokens_nK: Tensor, columns: Columns, leaves: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `Lesson.logits`."""
+        return torch.unflatten(self._readout(hidden_nKH.flatten(0, 1), columns), 0, hidden_nKH.shape[:2]), None

@@ -5,14 +5,18 @@ their rows stop after the first step. Where it follows hits alone, so do anchors
 drafts behind a miss, and a row that goes on costs as much as one that counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from codraft.decode.target import Tap
 from codraft.drafters.rollout import Rollout, SerialHead
 from codraft.train.objectives.drafts import Batch, Drafts, Stages
-from codraft.train.readout import Readout
+from codraft.train.readout import Columns, Readout
+
+# Features of a batch as a head is to see them in training.
+Noise = Callable[[Batch], Mapping[Tap, Tensor]]
 
 
 class SerialLesson(nn.Module):
@@ -23,7 +27,7 @@ class SerialLesson(nn.Module):
         head: SerialHead,
         readouts: list[Readout],
         steps: int,
-        noise: Callable[[Tensor, Batch], Tensor] | None,
+        noise: Noise | None,
         *,
         hits_alone: bool = False,
     ) -> None:
@@ -41,9 +45,8 @@ class SerialLesson(nn.Module):
         """See `Lesson.stages`: one draft behind every anchor that goes on."""
         head: SerialHead = self.head
         tokens_T, device = batch.tokens_T, batch.tokens_T.device
-        fused_TH = head.fuse(batch.features)
-        if self._noise is not None and self.training:
-            fused_TH = self._noise(fused_TH, batch)
+        features = batch.features if self._noise is None or not self.training else self._noise(batch)
+        fused_TH = head.fuse(features)
         rollout = Rollout(head, fused_TH, tokens_T, batch.bounds)
         # Row t stands for the anchor t + 1.
         alive_T = torch.cat((anchors_of(batch)[1:], torch.zeros(1, dtype=torch.bool, device=device)))
@@ -64,14 +67,16 @@ class SerialLesson(nn.Module):
                 return
             rollout.retain(alive_T[rollout.rows_N])
 
-    def logits(self, hidden_nKH: Tensor, tokens_nK: Tensor) -> tuple[Tensor, Tensor | None]:
-        """See `Lesson.logits`."""
-        readout = self._readouts[self._step % len(self._readouts)]
-        return torch.unflatten(readout(hidden_nKH.flatten(0, 1)), 0, hidden_nKH.shape[:2]), None
+    def leaves(self, batch: Batch, columns: Columns) -> list[Tensor]:
+        """See `Lesson.leaves`."""
+        return self._readouts[self._step % len(self._readouts)].leaves()
 
-    def output_parameters(self) -> list[Tensor]:
-        """See `Lesson.output_parameters`."""
-        return [readout.weight() for readout in dict.fromkeys(self._readouts) if readout.learns]
+    def logits(
+        self, hidden_nKH: Tensor, tokens_nK: Tensor, columns: Columns, leaves: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `Lesson.logits`; each module has its own output head, or all have one."""
+        readout = self._readouts[self._step % len(self._readouts)]
+        return torch.unflatten(readout(hidden_nKH.flatten(0, 1), columns, leaves), 0, hidden_nKH.shape[:2]), None
 
 
 def anchors_of(batch: Batch) -> Tensor:
