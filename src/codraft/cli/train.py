@@ -106,6 +106,10 @@ class ShapeFlags:
     taps: Annotated[
         str | None, Parameter(help="Layers whose outputs a head reads, as 1,14,26; default: what engines take.")
     ] = None
+    fc_norm: Annotated[
+        bool | None,
+        Parameter(negative=(), help="Norm each feature of eagle3 before they are joined; vLLM and SGLang read it."),
+    ] = None
     draft_vocab: Annotated[
         Path | None, Parameter(help="Vocabulary of eagle3, made with `codraft train vocab`; default: 8192 tokens.")
     ] = None
@@ -267,6 +271,7 @@ def job_of(
             layers=None if shape.layers is None else tuple(parse_list(shape.layers, "--layers", lowest=0)),
             ffn=shape.ffn,
             taps=None if shape.taps is None else tuple(parse_list(shape.taps, "--taps", lowest=0)),
+            fc_norm=bool(shape.fc_norm),
             mask_token_id=shape.mask_token,
             markov_rank=shape.markov_rank,
         ),

@@ -179,7 +179,7 @@ def stream_blocks(
 ) -> Tensor:
     """[C, num_slots, H]: blocks behind the tokens at `starts_C` of one stream whose context is `context`.
 
-    Teacher-forced, and differentiable: training will read it too.
+    Teacher-forced, for replay; training packs several streams (`train/objectives/block.py`).
     """
     at_once = max(1, SLOTS_AT_ONCE // num_slots)
     filled = []

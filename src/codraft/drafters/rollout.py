@@ -1,4 +1,4 @@
-"""Serial heads, teacher-forced: D steps from every row of a stream at once. Replay reads it, and training will.
+"""Serial heads, teacher-forced: D steps from every row of a stream at once. Replay reads it, and training.
 
 Row t pairs feature t with token t + 1 and stands for the anchor at position t + 1. Step k of a row takes in the
 stream's token t + 1 + k and predicts token t + 2 + k. What a row may look at is what live decoding would have: keys of
@@ -186,7 +186,7 @@ class OwnChain:
             stream_M[part.keys] = number
             at_M[part.keys] = torch.arange(part.keys.stop - part.keys.start, device=q_NhD.device)
         seen = flex.within(stream_N, self.rows_N - starts[stream_N], stream_M, at_M, back)
-        seen = flex.then_own(seen, len(stream_M), len(q_NhD))
+        seen = flex.then_own(seen, len(stream_M), len(q_NhD), q_NhD.device)
         return flex.attend_where(q_NhD, keys, values, seen, scale=scale)
 
 

@@ -23,6 +23,9 @@ Config = dict[str, Any]
 NOISE = 0.02
 # Noise beside what is copied: small, so that the copy works as it is.
 TRACE = 0.002
+USUAL_MARKOV_RANK = 256
+# Tokens by which the size of a layer's output is measured.
+PROBE = 64
 PARTS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm",
@@ -34,7 +37,8 @@ class Shape:
     """What is asked of a fresh drafter; None where the mechanism's usual choice stands.
 
     `layers` are a number, or of an external drafter those of the target's layers that it is made of, where there are
-    several. `target_ids` [V'] is a reduced vocabulary. `ffn` is the width of a head's feed-forward.
+    several. `target_ids` [V'] is a reduced vocabulary. `ffn` is the width of a head's feed-forward. `fc_norm`: each
+    feature is normed before they are joined, which keeps what is large in some layers from drowning the rest.
     """
 
     init: Literal["target", "random"] = "target"
@@ -42,6 +46,7 @@ class Shape:
     layers: tuple[int, ...] | None = None
     ffn: int | None = None
     taps: tuple[int, ...] | None = None
+    fc_norm: bool = False
     target_ids: Tensor | None = None
     block_size: int | None = None
     mask_token_id: int | None = None
@@ -63,6 +68,13 @@ class Source:
         self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
         self.hidden, self.num_layers = target.hidden_size, target.num_layers
         self.ffn = int(getattr(self.text, "intermediate_size", None) or 4 * self.hidden)
+
+    def size_of(self, tap: int) -> float:
+        """Root mean square of a layer's output, the median over some tokens: the first of a text are far larger."""
+        ids = torch.arange(PROBE) % self.target.vocab_size
+        with torch.no_grad():
+            states_TH = self.target.whole_rows([ids.tolist()], (tap,))[tap][0].float()
+        return float(states_TH.square().mean(1).sqrt().median())
 
     def keys(self, **more: Any) -> Config:
         """Config keys of decoder layers like the target's."""
@@ -131,7 +143,7 @@ class Maker:
             )
         if qk_norm:
             for part in "qk":
-                self.tensors[f"{prefix}self_attn.{part}_norm.weight"] = torch.ones(s.head_dim)
+                self.tensors[f"{prefix}self_attn.{part}_norm.weight"] = self._size_of(prefix, f"{part}_proj")
 
     def _like(self, given: Tensor | None, size: tuple[int, int]) -> Tensor:
         """A copy, cut or padded with a trace of noise to `size`; noise where there is nothing to copy."""
@@ -141,6 +153,17 @@ class Maker:
         rows, columns = min(size[0], given.shape[0]), min(size[1], given.shape[1])
         made[:rows, size[1] - columns :] = given[:rows, :columns].float()
         return made
+
+    def _size_of(self, prefix: str, projection: str) -> Tensor:
+        """[D] ones times the usual size of a projection's output, which a norm behind it would take away: queries and
+        keys of a layer without such norms set by it how sharp attention is. Inputs are taken for uncorrelated."""
+        D = self.source.head_dim
+        if self.shape.init == "random":
+            return torch.ones(D)
+        weight = (
+            self.tensors[f"{prefix}self_attn.{projection}.weight"] * self.tensors[f"{prefix}input_layernorm.weight"]
+        )
+        return torch.full((D,), float(weight.square().sum(1).mean().sqrt()))
 
     def final_norm(self) -> Tensor:
         """The target's last norm."""
@@ -161,6 +184,10 @@ def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     t["midlayer.input_layernorm.weight"] = torch.ones(H)
     t["fc.weight"] = make.identity(H, len(taps) * H, (len(taps) - 1) * H)
     t["norm.weight"] = make.final_norm()
+    if shape.fc_norm:
+        # Each as large as it is in the target, so that the copied layer's residual is what it was.
+        for i, tap in enumerate(taps):
+            t[f"fc_norm.{i}.weight"] = torch.full((H,), source.size_of(tap))
     config: Config = {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
@@ -169,6 +196,8 @@ def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     }
     if taps != usual_taps(source.num_layers):
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(taps), "use_aux_hidden_state": True}
+    if shape.fc_norm:
+        config["fc_norm"] = True
     if ids is not None:
         weight, _ = source.target.head_rows(ids.to(source.target.device))
         t[HEAD] = weight.float().cpu().clone()
@@ -209,7 +238,7 @@ def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors
         "dflash_config": nested,
     }
     if mechanism == "dspark":
-        rank, V = shape.markov_rank or 256, source.target.vocab_size
+        rank, V = shape.markov_rank or USUAL_MARKOV_RANK, source.target.vocab_size
         nested |= {
             "projector_type": "dspark",
             "attention_mode": "mha" if source.kv_heads == source.heads else "gqa",

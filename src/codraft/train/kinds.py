@@ -24,7 +24,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "eagle3": Kind(reduced=True, recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "draft_vocab"})),
+    "eagle3": Kind(reduced=True, recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})),
     "mtp": Kind(recipe=SERIAL, shape=frozenset({"init", "ffn"})),
     "dflash": Kind(blocks=True, recipe=BLOCKS, shape=frozenset({"init", "layers", "ffn", "taps", "mask_token"})),
     "dspark": Kind(

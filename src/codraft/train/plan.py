@@ -13,6 +13,8 @@ import torch
 
 from codraft.core.training import PlanTerm
 from codraft.decode.hf.load import Card, read_config
+from codraft.train.fresh import USUAL_MARKOV_RANK
+from codraft.train.held import FEWEST, MOST, SHARE
 from codraft.train.job import DEFAULT_DRAFT_VOCAB, TrainJob
 from codraft.train.kinds import KINDS
 from codraft.train.objectives.drafts import ROWS_AT_ONCE
@@ -35,7 +37,7 @@ MUON_PRODUCTS = 15
 class Sizes:
     """Weights of what takes part. `layer` of one decoder layer of the target, `ends` of its embedding and output head
     where they are two; `own` of what learns in passes, `table` of what learns in output heads; `columns` that losses
-    look at, `learns_columns`: whether these learn."""
+    look at, `learns_columns`: whether these learn. `tables` of what learns and is looked up row by row: DSpark's."""
 
     hidden: int
     ffn: int
@@ -46,7 +48,13 @@ class Sizes:
     own_layers: int
     columns: int
     learns_columns: bool
+    tables: int
     taps: int
+
+    @property
+    def learnt(self) -> int:
+        """All that learns."""
+        return self.own + self.tables + (self.columns * self.hidden if self.learns_columns else 0)
 
 
 def sizes_of(job: TrainJob, card: Card) -> Sizes:
@@ -66,7 +74,7 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
     doubled = H * head_dim * (heads + 2 * kv_heads) if kind.reduced else 0
     taps = 0 if kind.whole_model else len(job.shape.taps or (0, 0, 0)) if kind.blocks or kind.reduced else 1
     joins = H * H * (2 if taps == 1 else taps)
-    columns = min(DEFAULT_DRAFT_VOCAB if kind.reduced else job.shortlist or V, V)
+    columns = min(DEFAULT_DRAFT_VOCAB if kind.reduced else job.shortlist + job.drawn if job.shortlist else V, V)
     return Sizes(
         hidden=H,
         ffn=ffn,
@@ -77,19 +85,23 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
         own_layers=own_layers,
         columns=columns,
         learns_columns=kind.reduced,
+        tables=2 * V * (job.shape.markov_rank or USUAL_MARKOV_RANK) if kind.confident else 0,
         taps=taps,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How much there is: tokens of one epoch, anchors and rows of drafts in it, steps of the run."""
+    """How much there is: tokens of one epoch, anchors and rows of drafts in it, steps of the run; tokens and rows of
+    drafts that all evaluations together look at."""
 
     tokens: int
     anchors: int
     drafted_rows: int
     epochs: float
     steps: int
+    measured_tokens: int
+    measured_rows: int
 
 
 def work_of(job: TrainJob, data: TokenFile) -> Work:
@@ -97,16 +109,27 @@ def work_of(job: TrainJob, data: TokenFile) -> Work:
     how, kind = job.recipe, KINDS[job.mechanism]
     tokens, anchors = int(data.lengths.clip(max=job.max_length).sum()), data.num_supervised
     blocks = min(anchors, how.anchors * len(data)) if kind.blocks else anchors
-    per_anchor = how.block_size if kind.blocks else 1 if kind.whole_model else how.drafts
+    # Sizes that are drawn are half as large in the mean.
+    slots = (how.block_size + 1) / 2 if how.block_sizes == "drawn" else how.block_size
+    per_anchor = slots if kind.blocks else 1 if kind.whole_model else how.drafts
     steps = job.max_steps or max(1, round(how.epochs * tokens / (job.batch_tokens * job.accumulate)))
     epochs = steps * job.batch_tokens * job.accumulate / max(1, tokens)
-    return Work(tokens=tokens, anchors=blocks, drafted_rows=blocks * per_anchor, epochs=epochs, steps=steps)
+    held = job.held_out or min(MOST, max(FEWEST, round(SHARE * len(data))))
+    share = min(1.0, held / max(1, len(data))) * (2 + steps // job.eval_every)
+    return Work(
+        tokens=tokens,
+        anchors=blocks,
+        drafted_rows=round(blocks * per_anchor),
+        epochs=epochs,
+        steps=steps,
+        measured_tokens=round(tokens * share),
+        measured_rows=round(data.num_supervised * share * (job.select + 1 if kind.blocks else 2)),
+    )
 
 
 def disk(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     """Bytes that stay."""
     moments = MOMENTS[job.recipe.optimizer]
-    learnt = s.own + (s.columns * s.hidden if s.learns_columns else 0)
     # The last layer's output serves losses and MTP.
     layers = len({*range(s.taps), "last"}) if s.taps > 1 else 1
     return [
@@ -117,17 +140,16 @@ def disk(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
         ),
         PlanTerm(
             name="state",
-            value=float(learnt * FLOAT * (1 + moments)),
-            of=f"{learnt:,} weights x {1 + moments} x 4 bytes",
+            value=float(s.learnt * FLOAT * (1 + moments)),
+            of=f"{s.learnt:,} weights x {1 + moments} x 4 bytes",
         ),
-        PlanTerm(name="drafter", value=float(learnt * 2), of=f"{learnt:,} weights x 2 bytes"),
+        PlanTerm(name="drafter", value=float(s.learnt * 2), of=f"{s.learnt:,} weights x 2 bytes"),
     ]
 
 
 def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int) -> list[PlanTerm]:
     """Bytes at once, the target beside the drafter."""
     moments = MOMENTS[job.recipe.optimizer]
-    learnt = s.own + (s.columns * s.hidden if s.learns_columns else 0)
     target = s.num_layers * s.layer + s.ends
     per_token = w.drafted_rows / max(1, w.tokens)
     rows = round(job.batch_tokens * max(1.0, per_token))
@@ -136,8 +158,8 @@ def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int) -> list[PlanTerm
         PlanTerm(name="target", value=float(target * target_bytes), of=f"{target:,} weights x {target_bytes} bytes"),
         PlanTerm(
             name="drafter",
-            value=float(learnt * FLOAT * (2 + moments)),
-            of=f"{learnt:,} weights, gradients and {moments} moments x 4 bytes",
+            value=float(s.learnt * FLOAT * (2 + moments)),
+            of=f"{s.learnt:,} weights, gradients and {moments} moments x 4 bytes",
         ),
         PlanTerm(
             name="kept for the gradient", value=float(rows * kept * FLOAT), of=f"{rows:,} rows x {kept:,} x 4 bytes"
@@ -165,12 +187,17 @@ def operations(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     output = 2.0 * (LEARNING if s.learns_columns else FROZEN) * rows
     teacher = 2.0 * w.anchors * w.epochs * s.columns * s.hidden if job.recipe.loss != "ce" else 0.0
     muon = 2.0 * MUON_PRODUCTS * s.own * min(s.hidden, s.ffn) * w.steps if job.recipe.optimizer == "muon" else 0.0
+    ends = s.hidden * (s.columns if s.learns_columns else s.ends // s.hidden)
+    replay = 2.0 * w.measured_rows * (s.own + ends)
+    if not offline and s.taps:
+        replay += 2.0 * s.num_layers * s.layer * w.measured_tokens
     found = {
         f"target's passes ({'once, for the features' if offline else 'in every epoch'})": target,
         "drafter, forward and backward": own,
         "drafter's logits and their gradient": output,
         "target's logits": teacher,
         "optimizer": muon,
+        "replay of what is held out": replay,
     }
     return [PlanTerm(name=name, value=value, of="operations") for name, value in found.items() if value]
 

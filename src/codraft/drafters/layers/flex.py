@@ -57,13 +57,21 @@ def within(stream_Q: Tensor, at_Q: Tensor, stream_M: Tensor, at_M: Tensor, windo
     return seen
 
 
-def then_own(shared: Seen, M: int, Q: int) -> Seen:
+def then_own(shared: Seen, M: int, Q: int, device: torch.device) -> Seen:
     """As `shared` for the first M keys; behind them lie own keys, Q of every step, each seen by its row alone."""
 
+    context, rows = size_on(M, device), size_on(Q, device)
+
     def seen(query: Tensor, key: Tensor) -> Tensor:
-        return torch.where(key < M, shared(query, key.clamp(max=M - 1)), (key - M) % Q == query)
+        near = torch.minimum(key, context - 1)
+        return torch.where(key < context, shared(query, near), (key - context) % rows == query)
 
     return seen
+
+
+def size_on(size: int, device: torch.device) -> Tensor:
+    """A size as a tensor: it is another one in every batch, and a number would be compiled in each time."""
+    return torch.tensor(size, device=device)
 
 
 def then_block(
@@ -78,10 +86,10 @@ def then_block(
     causal: bool,
 ) -> Seen:
     """Of the context what lies before the query's block, and of the slots, which follow the context, its own block."""
-    M = len(at_M)
+    size = size_on(len(at_M), at_M.device)
 
     def seen(query: Tensor, key: Tensor) -> Tensor:
-        context, slot = key.clamp(max=M - 1), (key - M).clamp(min=0)
+        context, slot = torch.minimum(key, size - 1), (key - size).clamp(min=0)
         before = (stream_Q[query] == stream_M[context]) & (at_M[context] < start_Q[query])
         own = block_Q[query] == block_Q[slot]
         if window is not None:
@@ -89,6 +97,6 @@ def then_block(
             own = own & (at_Q[query] - at_Q[slot] < window)
         if causal:
             own = own & (at_Q[slot] <= at_Q[query])
-        return torch.where(key < M, before, own)
+        return torch.where(key < size, before, own)
 
     return seen
