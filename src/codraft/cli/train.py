@@ -95,8 +95,11 @@ class ShapeFlags:
     """What a fresh drafter is like."""
 
     init: Annotated[
-        Literal["target", "random"] | None,
-        Parameter(help="Begin with copies of the target's layers (the default), or with noise."),
+        Literal["target", "layers", "random"] | None,
+        Parameter(
+            help="What a head begins as: target, copies of the target's layers behind joints that hand its hidden "
+            "state on; layers, the copies behind joints of noise; random, noise alone. Default: what learns fastest."
+        ),
     ] = None
     layers: Annotated[
         str | None,
@@ -254,7 +257,7 @@ def job_of(
     from codraft.decode.hf.load import check_dtype
     from codraft.train.fresh import Shape
     from codraft.train.job import TrainJob
-    from codraft.train.kinds import refuse_idle
+    from codraft.train.kinds import kind_of, refuse_idle
     from codraft.train.recipe import recipe_of
 
     refuse_idle(mechanism, how.given(), shape.given(), source)
@@ -266,7 +269,7 @@ def job_of(
         source=source,
         recipe=recipe_of(recipe, mechanism, how.given()),
         shape=Shape(
-            init=shape.init or "target",
+            init=shape.init or kind_of(mechanism).init,
             seed=seed,
             layers=None if shape.layers is None else tuple(parse_list(shape.layers, "--layers", lowest=0)),
             ffn=shape.ffn,

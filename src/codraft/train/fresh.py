@@ -7,7 +7,7 @@ external drafter as transformers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from codraft.core.errors import CapabilityError, SpecError
 from codraft.decode.hf.model import HFModel
 from codraft.drafters.eagle3 import usual_taps
 from codraft.formats.heads.head import HEAD
+from codraft.train.kinds import Init
 
 Tensors = dict[str, Tensor]
 Config = dict[str, Any]
@@ -37,11 +38,13 @@ class Shape:
     """What is asked of a fresh drafter; None where the mechanism's usual choice stands.
 
     `layers` are a number, or of an external drafter those of the target's layers that it is made of, where there are
-    several. `target_ids` [V'] is a reduced vocabulary. `ffn` is the width of a head's feed-forward. `fc_norm`: each
-    feature is normed before they are joined, which keeps what is large in some layers from drowning the rest.
+    several. `init`: copies of the target's layers behind joints that hand its hidden state on; the copies behind joints
+    of noise; or noise alone. `target_ids` [V'] is a reduced vocabulary. `ffn` is the width of a head's feed-forward.
+    `fc_norm`: each feature is normed before they are joined, which keeps what is large in some layers from drowning the
+    rest.
     """
 
-    init: Literal["target", "random"] = "target"
+    init: Init = "target"
     seed: int = 0
     layers: tuple[int, ...] | None = None
     ffn: int | None = None
@@ -112,9 +115,9 @@ class Maker:
 
     def identity(self, rows: int, columns: int, at: int) -> Tensor:
         """[rows, columns] that hands on `rows` channels from column `at`, with a trace of noise everywhere."""
-        matrix = self.noise(rows, columns, scale=TRACE)
-        if self.shape.init == "random":
+        if self.shape.init != "target":
             return self.noise(rows, columns)
+        matrix = self.noise(rows, columns, scale=TRACE)
         matrix[:, at : at + rows] += torch.eye(rows)
         return matrix
 
@@ -132,7 +135,7 @@ class Maker:
             "mlp.up_proj": (width, H),
             "mlp.down_proj": (H, width),
         }
-        own = s.target.layer_tensors(index) if self.shape.init == "target" else {}
+        own = {} if self.shape.init == "random" else s.target.layer_tensors(index)
         for part, size in sizes.items():
             self.tensors[f"{prefix}{part}.weight"] = self._like(own.get(f"{part}.weight"), size)
         for norm in ("input_layernorm", "post_attention_layernorm"):

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from codraft.core.errors import SpecError
 
+Init = Literal["target", "layers", "random"]
 SERIAL = frozenset({"drafts", "follow", "noise"})
 BLOCKS = frozenset({"anchors", "block_size", "block_sizes"})
 
@@ -13,18 +15,22 @@ BLOCKS = frozenset({"anchors", "block_size", "block_sizes"})
 class Kind:
     """`whole_model`: a language model between the target's own ends, not a head. `blocks`: fills blocks of masks.
     `reduced`: a fresh one has an output head of its own over a part of the vocabulary. `confident`: has a confidence
-    head. `recipe` and `shape` are words of a recipe and of a fresh one's shape that not all mechanisms have."""
+    head. `init` is what a fresh one begins as. `recipe` and `shape` are words of a recipe and of a fresh one's shape
+    that not all mechanisms have."""
 
     whole_model: bool = False
     blocks: bool = False
     reduced: bool = False
     confident: bool = False
+    init: Init = "target"
     recipe: frozenset[str]
     shape: frozenset[str]
 
 
 KINDS: Mapping[str, Kind] = {
-    "eagle3": Kind(reduced=True, recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})),
+    "eagle3": Kind(
+        reduced=True, init="random", recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})
+    ),
     "mtp": Kind(recipe=SERIAL, shape=frozenset({"init", "ffn"})),
     "dflash": Kind(blocks=True, recipe=BLOCKS, shape=frozenset({"init", "layers", "ffn", "taps", "mask_token"})),
     "dspark": Kind(
