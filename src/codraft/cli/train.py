@@ -132,7 +132,7 @@ class ShapeFlags:
 class BatchFlags:
     """What a step is, and where it runs."""
 
-    batch_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of a batch.")] = 4096
+    batch_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of a batch.")] = 2048
     accumulate: Annotated[int, o.Whole, Parameter(help="Batches of a step.")] = 1
     max_length: Annotated[int, o.Whole, Parameter(help="Rows are cut here.")] = 1024
     max_steps: Annotated[int | None, o.Whole, Parameter(help="Steps, instead of --epochs.")] = None

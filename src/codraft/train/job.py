@@ -65,7 +65,7 @@ class TrainJob:
     shortlist: int = DEFAULT_SHORTLIST
     drawn: int = DEFAULT_DRAWN
     max_length: int = 1024
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
     accumulate: int = 1
     max_steps: int | None = None
     eval_every: int = 100

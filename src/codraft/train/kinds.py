@@ -31,7 +31,7 @@ KINDS: Mapping[str, Kind] = {
     "eagle3": Kind(
         reduced=True, init="random", recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})
     ),
-    "mtp": Kind(recipe=SERIAL, shape=frozenset({"init", "ffn"})),
+    "mtp": Kind(init="random", recipe=SERIAL, shape=frozenset({"init", "ffn"})),
     "dflash": Kind(blocks=True, recipe=BLOCKS, shape=frozenset({"init", "layers", "ffn", "taps", "mask_token"})),
     "dspark": Kind(
         blocks=True,

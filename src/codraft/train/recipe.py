@@ -73,8 +73,8 @@ class Recipe:
 # For budgets of minutes to hours, which is what codraft's own drafters were trained with (docs/log.md says what was
 # tried): Muon for matrices, as in the speculators library, and the target's distribution as far as it is cheap.
 SHORT: Mapping[str, Recipe] = {
-    "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
-    "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=1e-3, optimizer="muon", muon_lr=0.01, epochs=2),
+    "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
+    "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
     "dflash": Recipe(
         loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=1e-3, optimizer="muon",
         muon_lr=0.01, epochs=3,
