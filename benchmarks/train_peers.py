@@ -75,7 +75,7 @@ def job_of(mechanism: str, size: int, data: Path, work: Path) -> TrainJob:
         recipe = replace(recipe, confidence=1.0)
     return TrainJob(
         mechanism=mechanism, target="demo", data=data, output=work, recipe=recipe, shape=Shape(**blocks),
-        held_out=1, max_steps=1000, batch_tokens=LENGTH, dtype="float32", shortlist=0,
+        held_out=1, max_steps=1000, batch_tokens=LENGTH, dtype="float32", shortlist=0, loops="keep",
     )  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def compare(case: Sequence[Any], python: str, source: Path, work: Path) -> tuple
         job = replace(job, shape=replace(job.shape, target_ids=chosen if size < V else torch.arange(V)))
     bench = prepare(job, Ranks(), QuietUi())
     target = load_target("demo", "float32")
-    states = Online(target, bench.data, (*TAPS, 29)).features([0], LENGTH)
-    feed = Feed(bench.data, bench.source, LENGTH, "cpu")
+    states = Online(target, bench.data, (*TAPS, 29)).features([0], [LENGTH])
+    feed = Feed(bench.data, bench.source, bench.data.lengths, "cpu")
     cached = feed.batch([0], 0)
     step = our_step(bench, (lambda: feed.batch([0], 0)) if beside else (lambda: cached))
     tensors = work / "text-states.safetensors"

@@ -73,6 +73,8 @@ def job(mechanism: str, target: Path, data: Path, output: Path, **changes: Any) 
         select=3,
         dtype="float32",
         shortlist=0,
+        # A small random target does little else.
+        loops="keep",
     )
     return replace(made, **changes)
 

@@ -16,7 +16,7 @@ from tests.train.teaching import losses
 
 FLAGS = (
     "--batch-tokens", "64", "--max-steps", "5", "--eval-every", "5", "--held-out", "3", "--depth", "3", "--select",
-    "3", "--shortlist", "0", "--dtype", "float32", "--lr", "0.01",
+    "3", "--shortlist", "0", "--loops", "keep", "--dtype", "float32", "--lr", "0.01",
 )  # fmt: skip
 
 

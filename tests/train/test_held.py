@@ -30,8 +30,8 @@ def file_of(path: Path, conversations: list[list[tuple[list[int], list[int]]]]) 
 
 
 def held(data: TokenFile, count: int) -> tuple[HeldOut, set[int]]:
-    found = hold_out(data, count, frozenset({EOS}), 1, 100)
-    return found, {int(row) for row in learning_rows(data, found, 100)}
+    found = hold_out(data, count, frozenset({EOS}), 1, data.lengths)
+    return found, {int(row) for row in learning_rows(data, found, data.lengths)}
 
 
 def test_other_answers_to_a_prompt_that_is_held_out_are_not_learnt_and_its_first_is_measured(tmp_path: Path) -> None:
@@ -79,24 +79,24 @@ def test_no_row_that_is_learnt_goes_on_from_a_prompt_that_is_measured(
 
 def test_a_row_without_two_tokens_side_by_side_is_none_to_learn_from(tmp_path: Path) -> None:
     data = file_of(tmp_path / "t.safetensors", [[([1, i], [3])] for i in range(4)] + [[([1, 9], [3, EOS])]] * 1)
-    rows = learning_rows(data, HeldOut([0], []), 100)
+    rows = learning_rows(data, HeldOut([0], []), data.lengths)
     assert rows.tolist() == [4]
     with pytest.raises(SpecError, match="nothing is left to learn from"):
-        learning_rows(data, HeldOut([4], []), 100)
+        learning_rows(data, HeldOut([4], []), data.lengths)
     # Cut off, what is left is none either.
     with pytest.raises(SpecError, match="nothing is left to learn from"):
-        learning_rows(data, HeldOut([0], []), 3)
+        learning_rows(data, HeldOut([0], []), data.lengths.clip(max=3))
 
 
 def test_no_supervised_token_is_said_before_anything_else(tmp_path: Path) -> None:
     rows = [Row(np.arange(5), np.zeros(5, dtype=bool)) for _ in range(4)]
     write_tokens(tmp_path / "t.safetensors", rows, Origin(target="t", vocab_size=50, template="raw"))
     with pytest.raises(SpecError, match="no row holds a token that the target wrote"):
-        hold_out(TokenFile(tmp_path / "t.safetensors"), None, frozenset({EOS}), 1, 100)
+        hold_out(TokenFile(tmp_path / "t.safetensors"), None, frozenset({EOS}), 1, np.full(4, 5))
 
 
 @pytest.mark.parametrize("count", [0, -1, 4, 5])
 def test_a_count_that_leaves_nothing_is_refused(count: int, tmp_path: Path) -> None:
     data = file_of(tmp_path / "t.safetensors", [[([1, i], [3, 4, EOS])] for i in range(4)])
     with pytest.raises(SpecError, match="--held-out must leave prompts"):
-        hold_out(data, count, frozenset({EOS}), 1, 100)
+        hold_out(data, count, frozenset({EOS}), 1, data.lengths)

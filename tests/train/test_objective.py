@@ -63,7 +63,7 @@ class Bench:
         shortlist = Shortlist(columns, drawn, seed=3)
         objective, taps = objective_of(self.trainable, self.target, how, shortlist, seed=3)
         objective.double().train()
-        feed = Feed(self.data, Online(self.target, self.data, taps), 64, "cpu")
+        feed = Feed(self.data, Online(self.target, self.data, taps), self.data.lengths.clip(max=64), "cpu")
         return objective, feed.batch([0, 2, 5], 0)
 
 

@@ -37,22 +37,20 @@ def data(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return teaching.write_answers(tiny_model_dir, tmp_path_factory.mktemp("data") / "tokens.safetensors")
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(8, 64), st.integers(1, 30), st.integers(0, 3))
-def test_an_epoch_holds_every_row_once_in_batches_that_fit(
-    lengths: list[int], batch_tokens: int, max_length: int, epoch: int
-) -> None:
-    plan = BatchPlan(lengths=np.array(lengths), batch_tokens=batch_tokens, max_length=max_length, seed=7)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(8, 64), st.integers(0, 3))
+def test_an_epoch_holds_every_row_once_in_batches_that_fit(lengths: list[int], batch_tokens: int, epoch: int) -> None:
+    plan = BatchPlan(lengths=np.array(lengths), batch_tokens=batch_tokens, seed=7)
     batches = plan.epoch(epoch)
     assert Counter(row for batch in batches for row in batch) == Counter(range(len(lengths)))
     for batch in batches:
-        held = sum(min(lengths[row], max_length) for row in batch)
+        held = sum(lengths[row] for row in batch)
         assert held <= batch_tokens or len(batch) == 1
     assert plan.epoch(epoch) == batches
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 30))
 def test_processes_share_a_step_as_one_would_accumulate_it(world: int, accumulate: int, rows: int) -> None:
-    plan = BatchPlan(lengths=np.full(rows, 5), batch_tokens=10, max_length=9, seed=1)
+    plan = BatchPlan(lengths=np.full(rows, 5), batch_tokens=10, seed=1)
     alone = Schedule(plan, accumulate * world, 0, 1)
     shared = [Schedule(plan, accumulate, rank, world) for rank in range(world)]
     for step in range(7):
@@ -70,7 +68,7 @@ def test_passes_hold_every_sequence_once_and_little_padding(lengths: list[int]) 
 
 
 def test_a_fraction_of_an_epoch_is_a_fraction_of_its_steps() -> None:
-    plan = BatchPlan(lengths=np.full(100, 10), batch_tokens=20, max_length=99, seed=0)
+    plan = BatchPlan(lengths=np.full(100, 10), batch_tokens=20, seed=0)
     schedule = Schedule(plan, 1, 0, 1)
     assert [schedule.steps(epochs) for epochs in (0.5, 1, 2.5)] == [25, 50, 125]
     assert Schedule(plan, 5, 0, 2).steps(2) == 10
@@ -148,9 +146,9 @@ def test_features_from_disk_are_those_of_the_target_beside(
     assert first.stat().st_mtime_ns == stamp
     taps: list[Any] = [1, "final", 0]
     written, beside = Offline(tmp_path, file, taps, target), Online(target, file, taps)
-    rows = [11, 0, 5, 6]
-    for tap, states in beside.features(rows, 20).items():
-        torch.testing.assert_close(written.features(rows, 20)[tap], states, rtol=1e-5, atol=1e-5)
+    rows, lengths = [11, 0, 5, 6], [20, 3, 7, 20]
+    for tap, states in beside.features(rows, lengths).items():
+        torch.testing.assert_close(written.features(rows, lengths)[tap], states, rtol=1e-5, atol=1e-5)
     with pytest.raises(SpecError, match="another dtype"):
         write_features(target, file, layers, tmp_path, torch.bfloat16)
     other = teaching.write_answers(tiny_model_dir, tmp_path / "other.safetensors", count=5)

@@ -44,7 +44,7 @@ def test_a_drafter_learns_what_it_sees_again_and_again(
     learnt = [row for row in range(len(bench.data)) if row not in bench.held.rows]
     streams = [stream_of(bench.data, row, bench.card.eos_ids, 3, length) for row in learnt]
     seen = HeldOut(learnt, [stream for stream in streams if stream is not None])
-    found = evaluate(bench.trainable, seen, bench.source, bench.card.eos_ids, [3], length)
+    found = evaluate(bench.trainable, seen, bench.source, bench.card.eos_ids, [3])
     assert found.curve[0].AL > 3.0
 
 

@@ -135,6 +135,10 @@ class BatchFlags:
     batch_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of a batch.")] = 2048
     accumulate: Annotated[int, o.Whole, Parameter(help="Batches of a step.")] = 1
     max_length: Annotated[int, o.Whole, Parameter(help="Rows are cut here.")] = 1024
+    loops: Annotated[
+        Literal["cut", "keep"],
+        Parameter(help="An answer that ends in a loop is cut where its third round begins, or kept whole."),
+    ] = "cut"
     max_steps: Annotated[int | None, o.Whole, Parameter(help="Steps, instead of --epochs.")] = None
     shortlist: Annotated[
         int,

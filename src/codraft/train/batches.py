@@ -13,30 +13,28 @@ POOL = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """Batches of at most `batch_tokens` tokens of rows with these lengths [N], cut at `max_length`."""
+    """Batches of at most `batch_tokens` tokens of rows with these lengths [N]."""
 
     lengths: NDArray[np.int64]
     batch_tokens: int
-    max_length: int
     seed: int
 
     def epoch(self, number: int) -> list[list[int]]:
         """Batches of row numbers; every row once. A row longer than a batch stands alone."""
         chance = np.random.default_rng((self.seed, number))
         order = chance.permutation(len(self.lengths))
-        cut = np.minimum(self.lengths, self.max_length)
-        per_pool = max(1, int(POOL * self.batch_tokens / max(1.0, float(cut.mean()))))
+        per_pool = max(1, int(POOL * self.batch_tokens / max(1.0, float(self.lengths.mean()))))
         batches: list[list[int]] = []
         for start in range(0, len(order), per_pool):
             pool = order[start : start + per_pool]
-            batches += self._fill(pool[np.argsort(cut[pool], kind="stable")], cut)
+            batches += self._fill(pool[np.argsort(self.lengths[pool], kind="stable")])
         return [batches[i] for i in chance.permutation(len(batches))]
 
-    def _fill(self, rows: Sequence[int] | NDArray[np.int64], cut: NDArray[np.int64]) -> list[list[int]]:
+    def _fill(self, rows: Sequence[int] | NDArray[np.int64]) -> list[list[int]]:
         batches: list[list[int]] = []
         held = 0
         for row in rows:
-            length = int(cut[row])
+            length = int(self.lengths[row])
             if not batches or held + length > self.batch_tokens:
                 batches.append([])
                 held = 0

@@ -25,7 +25,6 @@ def evaluate(
     source: FeatureSource | None,
     eos_ids: frozenset[int],
     depths: Sequence[int],
-    max_length: int,
 ) -> AcceptanceResult:
     """AL(D) in all and by category, by the replay that `codraft accept` runs."""
     drafter = trainable.drafter
@@ -35,8 +34,7 @@ def evaluate(
         features: Mapping[Tap, list[torch.Tensor]] = {}
         if drafter.taps and source is not None:
             inputs = len(stream.prompt_ids) + len(stream.output_ids) - 1
-            found = source.features([stream.index], max_length)
-            features = {tap: [rows[:inputs]] for tap, rows in found.items()}
+            features = {tap: [rows] for tap, rows in source.features([stream.index], [inputs]).items()}
         replay_stream(drafter, logs, stream, features, None, eos_ids, depths)
     trainable.module.train()
     return result(drafter, logs, held.streams, domains=True)

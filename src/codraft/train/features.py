@@ -37,8 +37,8 @@ SCHEMA = "codraft.features/1"
 class FeatureSource(Protocol):
     """Features of rows, by the tap that a drafter names."""
 
-    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
-        """[T, H] for each tap, in float32 at least; rows one after the other, each cut at `max_length`."""
+    def features(self, rows: Sequence[int], lengths: Sequence[int]) -> dict[Tap, Tensor]:
+        """[T, H] for each tap, in float32 at least; rows one after the other, of each the first `lengths`."""
         ...
 
 
@@ -48,9 +48,9 @@ class Online:
     def __init__(self, target: HFModel, data: TokenFile, taps: Sequence[Tap]) -> None:
         self.target, self.data, self.taps = target, data, tuple(taps)
 
-    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
+    def features(self, rows: Sequence[int], lengths: Sequence[int]) -> dict[Tap, Tensor]:
         """See `FeatureSource.features`."""
-        ids = [self.data.row(row).ids[:max_length].tolist() for row in rows]
+        ids = [self.data.row(row).ids[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
         return {tap: wide(torch.cat(parts)) for tap, parts in read(self.target, ids, self.taps).items()}
 
 
@@ -219,14 +219,14 @@ class Offline:
             raise ValueError("the last norm is the target's")
         return self._last
 
-    def features(self, rows: Sequence[int], max_length: int) -> dict[Tap, Tensor]:
+    def features(self, rows: Sequence[int], lengths: Sequence[int]) -> dict[Tap, Tensor]:
         """See `FeatureSource.features`; in float32, on the target's device."""
         parts: dict[int, list[Tensor]] = {tap: [] for tap in self._wanted}
-        for row in rows:
+        for row, length in zip(rows, lengths, strict=True):
             one = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1]
             start, end = (int(at) for at in one.starts[row - one.first : row - one.first + 2])
             for tap, slices in self._handles[one.name].items():
-                parts[tap].append(slices[start : min(end, start + max_length)])
+                parts[tap].append(slices[start : min(end, start + length)])
         device = "cpu" if self.target is None else self.target.device
         stored = {tap: torch.cat(found).to(device).float() for tap, found in parts.items()}
         found: dict[Tap, Tensor] = {tap: stored[self._stored(tap)] for tap in self.taps if tap != "final"}

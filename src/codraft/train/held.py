@@ -28,8 +28,10 @@ class HeldOut:
     streams: list[TokenStream]
 
 
-def hold_out(data: TokenFile, count: int | None, eos_ids: frozenset[int], depth: int, max_length: int) -> HeldOut:
-    """`count` prompts (None: 2 %, 8 to 96), spread evenly over the file."""
+def hold_out(
+    data: TokenFile, count: int | None, eos_ids: frozenset[int], depth: int, kept: NDArray[np.int64]
+) -> HeldOut:
+    """`count` prompts (None: 2 %, 8 to 96), spread evenly over the file; `kept` [N] is how much of each row counts."""
     if not data.num_supervised:
         raise SpecError(
             f"{data.path}: no row holds a token that the target wrote, so there is nothing to learn from; look at it "
@@ -42,7 +44,7 @@ def hold_out(data: TokenFile, count: int | None, eos_ids: frozenset[int], depth:
     if asked < 1 or asked >= total:
         raise SpecError(f"--held-out must leave prompts to learn from: from 1 to {total - 1} of {total}; got {asked}")
     chosen = evenly(firsts, asked)
-    streams = [stream_of(data, row, eos_ids, depth, max_length) for row in chosen]
+    streams = [stream_of(data, row, eos_ids, depth, int(kept[row])) for row in chosen]
     usable = [stream for stream in streams if stream is not None and stream.num_anchors() > 0]
     if not usable:
         raise SpecError(f"none of the {asked} prompts held out holds a step to measure; raise --held-out")
@@ -68,10 +70,11 @@ def related(data: TokenFile, prompts: list[bytes], chosen: list[int]) -> Iterato
             yield row
 
 
-def stream_of(data: TokenFile, row: int, eos_ids: frozenset[int], depth: int, max_length: int) -> TokenStream | None:
-    """A row's last answer. One that does not end by itself gives its last `depth` tokens as tail."""
+def stream_of(data: TokenFile, row: int, eos_ids: frozenset[int], depth: int, kept: int) -> TokenStream | None:
+    """The last answer in the first `kept` tokens of a row. Of one that does not end by itself the last `depth` tokens
+    are tail."""
     found = data.row(row)
-    spans = [(first, min(last, max_length)) for first, last in found.spans() if first < max_length]
+    spans = [(first, min(last, kept)) for first, last in found.spans() if first < kept]
     if not spans:
         return None
     first, last = spans[-1]
@@ -88,13 +91,13 @@ def stream_of(data: TokenFile, row: int, eos_ids: frozenset[int], depth: int, ma
     )
 
 
-def learning_rows(data: TokenFile, held: HeldOut, max_length: int) -> NDArray[np.int64]:
-    """Rows that hold an anchor within `max_length`, two tokens side by side that the target wrote; without those held
-    out."""
+def learning_rows(data: TokenFile, held: HeldOut, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows that hold an anchor within what is `kept` of them, two tokens side by side that the target wrote; without
+    those held out."""
     aside = set(held.rows)
     usable = []
     for row in range(len(data)):
-        mask = data.row(row).mask[:max_length]
+        mask = data.row(row).mask[: kept[row]]
         if row not in aside and bool((mask[1:] & mask[:-1]).any()):
             usable.append(row)
     if not usable:

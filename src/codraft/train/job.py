@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from codraft.decode.target import Tap
 from codraft.replay.job import Ui
 from codraft.train.batches import BatchPlan, Schedule
 from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
+from codraft.train.cuts import kept_lengths
 from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, shared
 from codraft.train.features import FeatureSource, Offline, Online
 from codraft.train.fresh import Shape
@@ -37,13 +38,14 @@ from codraft.train.state import FILE, load_state
 from codraft.train.tokens import TokenFile
 from codraft.train.vocab import build, kept_of, read_draft_vocabulary
 
+Loops = Literal["cut", "keep"]
 RUN, BEGIN, ASKED = "run", "begin", "asked.json"
 DEFAULT_SHORTLIST, DEFAULT_DRAWN, DEFAULT_DRAFT_VOCAB = 12288, 2048, 8192
 
 # Parts of a job that make another run of it, and stand in `asked.json` as they are.
 ASKED_AS_GIVEN = (
-    "shortlist", "drawn", "max_length", "batch_tokens", "accumulate", "max_steps", "held_out", "select", "dtype",
-    "autocast", "seed",
+    "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out", "select",
+    "dtype", "autocast", "seed",
 )  # fmt: skip
 
 
@@ -65,6 +67,7 @@ class TrainJob:
     shortlist: int = DEFAULT_SHORTLIST
     drawn: int = DEFAULT_DRAWN
     max_length: int = 1024
+    loops: Loops = "cut"
     batch_tokens: int = 2048
     accumulate: int = 1
     max_steps: int | None = None
@@ -141,8 +144,9 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
             f"{job.data} was written by a target of {data.origin.vocab_size} tokens ({data.origin.target}), and "
             f"{job.target} has {card.vocab_size}; write answers of this target with: codraft train data"
         )
-    held = hold_out(data, job.held_out, card.eos_ids, job.depth, job.max_length)
-    rows = learning_rows(data, held, job.max_length)
+    kept = kept_lengths(data, job.max_length, loops=job.loops == "keep")
+    held = hold_out(data, job.held_out, card.eos_ids, job.depth, kept)
+    rows = learning_rows(data, held, kept)
     with begun(job, data, ranks):
         with ui.stage(f"load {job.target}"):
             target = load_target(job.target, job.dtype)
@@ -153,9 +157,7 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     source = source_of(job, data, target, taps) if taps else None
     if job.checkpointing:
         recompute_feed_forwards(trainable.module)
-    plan = BatchPlan(
-        lengths=data.lengths[rows], batch_tokens=job.batch_tokens, max_length=job.max_length, seed=job.seed
-    )
+    plan = BatchPlan(lengths=kept[rows], batch_tokens=job.batch_tokens, seed=job.seed)
     schedule = Schedule(Renumbered(plan, rows), job.accumulate, ranks.rank, ranks.world)
     module = shared(objective, ranks, job.parallel)
     learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -165,7 +167,7 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
         optimizers=optimizers_of(learning, job.recipe),
         recipe=job.recipe,
         schedule=schedule,
-        feed=Feed(data, source, job.max_length, target.device),
+        feed=Feed(data, source, kept, target.device),
         steps=job.max_steps or schedule.steps(job.recipe.epochs),
         ranks=ranks,
         autocast=job.autocast,

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -38,20 +40,21 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """From row numbers to a batch."""
+    """From row numbers to a batch; `kept` [N] is how much of each row there is."""
 
     data: TokenFile
     source: FeatureSource | None
-    max_length: int
+    kept: NDArray[np.int64]
     device: str
 
     def batch(self, rows: Sequence[int], step: int) -> Batch:
         """Rows one after the other, with their features."""
         found = [self.data.row(row) for row in rows]
-        ids = [torch.from_numpy(row.ids[: self.max_length]) for row in found]
-        masks = [torch.from_numpy(row.mask[: self.max_length]) for row in found]
+        lengths = self.kept[rows].tolist()
+        ids = [torch.from_numpy(row.ids[:length]) for row, length in zip(found, lengths, strict=True)]
+        masks = [torch.from_numpy(row.mask[:length]) for row, length in zip(found, lengths, strict=True)]
         bounds = torch.tensor([0, *(len(one) for one in ids)]).cumsum(0).tolist()
-        features = {} if self.source is None else self.source.features(rows, self.max_length)
+        features = {} if self.source is None else self.source.features(rows, lengths)
         return Batch(torch.cat(ids).to(self.device), torch.cat(masks).to(self.device), bounds, features, rows, step)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from codraft.core.training import PlanTerm
 from codraft.decode.hf.load import Card, read_config
+from codraft.train.cuts import kept_lengths
 from codraft.train.fresh import USUAL_MARKOV_RANK
 from codraft.train.held import FEWEST, MOST, SHARE
 from codraft.train.job import DEFAULT_DRAFT_VOCAB, TrainJob
@@ -107,7 +108,9 @@ class Work:
 def work_of(job: TrainJob, data: TokenFile) -> Work:
     """Of the data as batches will have it."""
     how, kind = job.recipe, KINDS[job.mechanism]
-    tokens, anchors = int(data.lengths.clip(max=job.max_length).sum()), data.num_supervised
+    kept = kept_lengths(data, job.max_length, loops=job.loops == "keep")
+    tokens = int(kept.sum())
+    anchors = round(data.num_supervised * tokens / max(1, data.num_tokens))
     blocks = min(anchors, how.anchors * len(data)) if kind.blocks else anchors
     # Sizes that are drawn are half as large in the mean.
     slots = (how.block_size + 1) / 2 if how.block_sizes == "drawn" else how.block_size

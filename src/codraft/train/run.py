@@ -62,7 +62,7 @@ class Run:
                 named = {name.removeprefix("lesson.").partition(".")[2]: value for name, value in values.items()}
                 self.judge.module.load_state_dict(named, strict=False)
             depths = depths_on_the_way(self.judge.drafter, job.depth, job.select)
-            self.take(evaluate(self.judge, bench.held, bench.source, bench.card.eos_ids, depths, job.max_length))
+            self.take(evaluate(self.judge, bench.held, bench.source, bench.card.eos_ids, depths))
         told = bench.ranks.told((self.progress.best_AL, self.progress.best_step, self.progress.points))
         self.progress.best_AL, self.progress.best_step, self.progress.points = told
 
@@ -74,7 +74,7 @@ class Run:
             with self.ui.stage("measure the best one at every D"):
                 best = open_trainable(job.mechanism, str(job.output), bench.target, bench.card)
                 best.module.to(bench.target.device)
-                write_table(bench, evaluate(best, bench.held, bench.source, bench.card.eos_ids, depths, job.max_length))
+                write_table(bench, evaluate(best, bench.held, bench.source, bench.card.eos_ids, depths))
         bench.ranks.wait()
 
     def take(self, result: AcceptanceResult) -> None:
