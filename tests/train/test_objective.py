@@ -22,7 +22,7 @@ from codraft.train.checkpoint import Trainable, load_target, open_trainable, wri
 from codraft.train.features import Online
 from codraft.train.fresh import Shape
 from codraft.train.loop import Feed
-from codraft.train.losses import LOSSES, Mix, parse_mix
+from codraft.train.losses import LOSSES, Mix, forward_kl, parse_mix
 from codraft.train.objective import columns_of, objective_of
 from codraft.train.objectives import drafts
 from codraft.train.objectives.drafts import Batch, Drafts, Objective, Weighing, check_weighing
@@ -135,13 +135,13 @@ def gradients(loss: Tensor, trainable: Trainable) -> dict[str, Tensor]:
     return {n: p.grad.clone() for n, p in trainable.parameters.items() if p.grad is not None}
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 7, 512])
+@pytest.mark.parametrize("numbers", [1, 7000, 1 << 22])
 @pytest.mark.parametrize("follow", ["all", "hits"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_loss_in_pieces_has_the_value_and_the_gradient_of_the_whole(
-    mechanism: str, follow: str, rows_at_once: int, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+    mechanism: str, follow: str, numbers: int, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setitem(drafts.LOGITS_AT_ONCE, "cpu", numbers)
     bench = benches(mechanism)
     weights = "dpace" if mechanism == "dflash" else "decay"
     loss = "ce=0.1,tv=1.8" if mechanism == "dspark" else "kl"
@@ -163,7 +163,7 @@ def test_the_loss_in_pieces_has_the_value_and_the_gradient_of_the_whole(
 def test_over_a_shortlist_and_some_others_too(
     mechanism: str, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", 7)
+    monkeypatch.setitem(drafts.LOGITS_AT_ONCE, "cpu", 2000)
     bench = benches(mechanism)
     objective, batch = bench.objective(recipe(mechanism, loss="ce=0.3,kl=1"), common=100, drawn=30)
     expected = at_once(objective, batch, 10.0)
@@ -221,7 +221,7 @@ def test_blocks_of_drawn_sizes_take_every_size_and_are_those_that_replay_cuts(
 def test_every_loss_is_taken_in_pieces_alike(
     loss: str, benches: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafts, "ROWS_AT_ONCE", 9)
+    monkeypatch.setitem(drafts.LOGITS_AT_ONCE, "cpu", 9000)
     bench = benches("eagle3")
     objective, batch = bench.objective(recipe("eagle3", loss=loss))
     expected = at_once(objective, batch, 10.0)
@@ -321,6 +321,21 @@ def test_distances_of_a_distribution_to_itself_are_none_and_never_below() -> Non
             continue
         assert torch.allclose(loss(logits, logits, column), torch.zeros(5, dtype=torch.float64), atol=1e-7), name
         assert (loss(logits, other, column) > 0).all(), name
+
+
+@pytest.mark.parametrize("size", [1.0, 40.0])
+def test_the_gradient_of_forward_kl_is_what_autograd_takes_of_its_definition(size: float) -> None:
+    """sum p (log p - log q), also where nearly all of p or q lies on one token."""
+    generator = torch.Generator().manual_seed(0)
+    logits, target = size * torch.randn(2, 6, 9, generator=generator, dtype=torch.float64)
+    weight = torch.arange(1.0, 7.0, dtype=torch.float64)
+    found, wanted = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loss = forward_kl(found, target, torch.zeros(6, dtype=torch.int64))
+    by_hand = (target.softmax(-1) * (target.log_softmax(-1) - wanted.log_softmax(-1))).sum(-1)
+    torch.testing.assert_close(loss, by_hand, rtol=1e-10, atol=1e-12)
+    (loss * weight).sum().backward()
+    (by_hand * weight).sum().backward()
+    torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-10, atol=1e-12)
 
 
 def test_total_variation_is_the_chance_of_a_rejection() -> None:

@@ -226,9 +226,11 @@ def train(
     from codraft.cli.ui import QuietUi, RichUi
     from codraft.decode.hf.load import device
     from codraft.train.distributed import ranks
+    from codraft.train.pages import large_pages
     from codraft.train.record import record_of
     from codraft.train.run import train as run_training
 
+    large_pages()
     job = job_of(
         mechanism, target, data, output, source, recipe, how or RecipeFlags(), shape or ShapeFlags(),
         batch or BatchFlags(), measure or MeasureFlags(), 0 if seed is None else seed, dtype,

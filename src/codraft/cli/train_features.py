@@ -61,6 +61,9 @@ def features(
     from codraft.core.training import TrainFeaturesRecord
 
     check_destination(json)
+    from codraft.train.pages import large_pages
+
+    large_pages()
     import torch
 
     from codraft.cli.ui import RichUi, console

@@ -61,7 +61,7 @@ def plan(
         epochs=work.epochs,
         rate=rate,
         disk=planning.disk(job, sizes, work),
-        memory=planning.memory(job, sizes, work, target_bytes),
+        memory=planning.memory(job, sizes, work, target_bytes, device()),
         time=planning.timed(planning.operations(job, sizes, work), rate),
     )
     emit(record, json)

@@ -164,7 +164,7 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     loop = Loop(
         objective=objective,
         module=module,
-        optimizers=optimizers_of(learning, job.recipe),
+        optimizers=optimizers_of(learning, job.recipe, coarse=job.autocast),
         recipe=job.recipe,
         schedule=schedule,
         feed=Feed(data, source, kept, target.device),

@@ -15,8 +15,10 @@ BETA1 = 0.9
 TABLES = ("markov_w1", "markov_w2", "lm_head", "embed_tokens", "confidence_head")
 
 
-def optimizers_of(parameters: Iterable[tuple[str, nn.Parameter]], recipe: Recipe) -> list[Optimizer]:
-    """AdamW for all, or Muon for matrices and AdamW for the rest [Jordan24]."""
+def optimizers_of(
+    parameters: Iterable[tuple[str, nn.Parameter]], recipe: Recipe, *, coarse: bool = False
+) -> list[Optimizer]:
+    """AdamW for all, or Muon for matrices and AdamW for the rest [Jordan24]; Muon in bfloat16 where `coarse`."""
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for name, parameter in parameters:
@@ -24,9 +26,10 @@ def optimizers_of(parameters: Iterable[tuple[str, nn.Parameter]], recipe: Recipe
         (matrices if muon else rest).append(parameter)
     made: list[Optimizer] = []
     if rest:
-        made.append(AdamW(rest, lr=recipe.lr, betas=(BETA1, recipe.beta2), weight_decay=recipe.weight_decay))
+        betas = (BETA1, recipe.beta2)
+        made.append(AdamW(rest, lr=recipe.lr, betas=betas, weight_decay=recipe.weight_decay, fused=True))
     if matrices:
-        made.append(Muon(matrices, lr=recipe.muon_lr, weight_decay=recipe.weight_decay))
+        made.append(Muon(matrices, lr=recipe.muon_lr, weight_decay=recipe.weight_decay, coarse=coarse))
     for optimizer in made:
         for group in optimizer.param_groups:
             group["full_lr"] = group["lr"]

@@ -18,7 +18,7 @@ from codraft.train.fresh import USUAL_MARKOV_RANK
 from codraft.train.held import FEWEST, MOST, SHARE
 from codraft.train.job import DEFAULT_DRAFT_VOCAB, TrainJob
 from codraft.train.kinds import KINDS
-from codraft.train.objectives.drafts import ROWS_AT_ONCE
+from codraft.train.objectives.drafts import logits_at_once
 from codraft.train.tokens import TokenFile
 
 FLOAT = 4
@@ -150,8 +150,9 @@ def disk(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     ]
 
 
-def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int) -> list[PlanTerm]:
-    """Bytes at once, the target beside the drafter."""
+def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int, device: str) -> list[PlanTerm]:
+    """Bytes at once on such a device, the target beside the drafter."""
+    logits = logits_at_once(device)
     moments = MOMENTS[job.recipe.optimizer]
     target = s.num_layers * s.layer + s.ends
     per_token = w.drafted_rows / max(1, w.tokens)
@@ -174,8 +175,8 @@ def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int) -> list[PlanTerm
         ),
         PlanTerm(
             name="logits at once",
-            value=float(ROWS_AT_ONCE * s.columns * FLOAT * LOGITS_HELD),
-            of=f"{ROWS_AT_ONCE} rows x {s.columns:,} columns x {LOGITS_HELD} x 4 bytes",
+            value=float(logits * FLOAT * LOGITS_HELD),
+            of=f"{logits:,} numbers x {LOGITS_HELD} x 4 bytes",
         ),
     ]
 

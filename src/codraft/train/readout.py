@@ -110,7 +110,10 @@ class BorrowedReadout:
         """See `Readout`. Rows are gathered once for each choice of columns."""
         if self._held is None or self._held[0] is not columns:
             weight_CH, bias_C = self._head.head_rows(columns.ids_C)
-            self._held = (columns, wide(weight_CH), None if bias_C is None else wide(bias_C))
+            # Narrow once, where autocast would cast them for every part of a batch.
+            narrow = narrow_type(weight_CH.device.type)
+            held = weight_CH.to(narrow) if narrow else wide(weight_CH)
+            self._held = (columns, held, None if bias_C is None else bias_C.to(held.dtype))
         _, weight_CH, bias_C = self._held
         return self._head.scaled(functional.linear(hidden_NH.to(weight_CH.dtype), weight_CH, bias_C))
 
@@ -128,6 +131,11 @@ class OwnReadout:
     def __call__(self, hidden_NH: Tensor, columns: Columns, leaves: Sequence[Tensor] = ()) -> Tensor:
         """See `Readout`."""
         return functional.linear(hidden_NH, leaves[0] if leaves else self._layer.weight)
+
+
+def narrow_type(device: str) -> torch.dtype | None:
+    """What autocast computes in, None where it is off."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -17,10 +17,11 @@ from torch.nn import functional
 from codraft.core.errors import SpecError
 from codraft.decode.target import Tap
 from codraft.train.losses import Mix, total_variation
-from codraft.train.readout import BorrowedReadout, Columns, Shortlist, wide
+from codraft.train.readout import BorrowedReadout, Columns, Shortlist, narrow_type, wide
 
-# Drafts whose logits are held at once.
-ROWS_AT_ONCE = 512
+# Logits that are held at once, by device. On a CPU what a cache nearly holds: larger ones are handed back to the system
+# and cleared anew for every allocation, which took longer than what was done with them.
+LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
 Weights = Literal["decay", "dpace"]
 # D-PACE smooths what it takes for the chance of acceptance: (1 - a) q + a [D-PACE].
 DPACE_SMOOTHING = 0.5
@@ -182,8 +183,9 @@ class Objective(nn.Module):
             sums[:, drafts.first : drafts.first + K] += measured
             return loss / denominator
 
+        at_once = max(1, logits_at_once(batch.tokens_T.device.type) // (K * len(columns.ids_C)))
         leaves: list[Tensor] = self.lesson.leaves(batch, columns)
-        loss: Tensor = Chunked.apply(part, A, K, drafts.hidden_AKH, *leaves)  # type: ignore[no-untyped-call]
+        loss: Tensor = Chunked.apply(part, at_once, A, drafts.hidden_AKH, *leaves)  # type: ignore[no-untyped-call]
         return loss, hits_AK
 
     def _part(self, some: Part, hidden_nKH: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,11 +217,17 @@ class Objective(nn.Module):
     @torch.no_grad()
     def _target(self, some: Part) -> Tensor:
         """[N, C] the target's logits where it wrote these tokens; anchors side by side ask for the same ones."""
-        before_U, back_N = torch.unique(some.at_nK.flatten() - 1, return_inverse=True)
+        before_N = some.at_nK.flatten() - 1
+        before_U, back_N = torch.unique(before_N, return_inverse=True)
         logits_UC = wide(self.teacher(some.batch.features["final"][before_U], some.columns))
         if some.columns.shift_C is not None:
             logits_UC += some.columns.shift_C
-        return logits_UC[back_N]
+        return logits_UC if before_U.equal(before_N) else logits_UC[back_N]
+
+
+def logits_at_once(device: str) -> int:
+    """Numbers that logits may have on this kind of device."""
+    return LOGITS_AT_ONCE["cpu" if device == "cpu" else "cuda"]
 
 
 def misjudged(confidence_nK: Tensor, own_NC: Tensor, target_NC: Tensor, column_N: Tensor) -> Tensor:
@@ -240,19 +248,22 @@ class Chunked(torch.autograd.Function):
     def forward(
         ctx: Any,
         part: Callable[[slice, Tensor, Sequence[Tensor]], Tensor],
+        at_once: int,
         A: int,
-        K: int,
         hidden_AKH: Tensor,
         *learning: Tensor,
     ) -> Tensor:
-        """The sum; `part(rows, hidden_nKH, leaves)` is a scalar."""
+        """The sum over `at_once` anchors after the other; `part(rows, hidden_nKH, leaves)` is a scalar."""
         # Rows that were gathered have a graph of their own, which is not walked here. Parameters may also be read
-        # where they are.
-        leaves = [one if one.is_leaf else one.detach().requires_grad_() for one in learning]
+        # where they are, but under autocast each part would cast them again.
+        narrow = narrow_type(hidden_AKH.device.type)
+        leaves = [
+            one if one.is_leaf and narrow is None else one.detach().to(narrow or one.dtype).requires_grad_()
+            for one in learning
+        ]
         total = hidden_AKH.new_zeros((), dtype=torch.promote_types(hidden_AKH.dtype, torch.float32))
         grad_AKH = torch.zeros_like(hidden_AKH)
-        grads = [torch.zeros_like(leaf) for leaf in leaves]
-        at_once = max(1, ROWS_AT_ONCE // K)
+        grads = [torch.zeros_like(one) for one in learning]
         for start in range(0, A, at_once):
             rows = slice(start, min(start + at_once, A))
             with torch.enable_grad():
@@ -265,17 +276,16 @@ class Chunked(torch.autograd.Function):
             for held, grad in zip(grads, found[1:], strict=True):
                 if grad is not None:
                     held += grad
-        ctx.save_for_backward(grad_AKH)
-        ctx.grads = grads
+        ctx.grads = (grad_AKH, *grads)
         return total
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
-        """The gradients that were taken, scaled."""
-        scale = outputs[0]
-        (grad_AKH,) = ctx.saved_tensors
-        own = [grad * scale.to(grad.dtype) for grad in ctx.grads]
-        return None, None, None, grad_AKH * scale.to(grad_AKH.dtype), *own
+        """The gradients that were taken, scaled; they are given away once."""
+        (grad_AKH, *own), ctx.grads = ctx.grads, ()
+        for grad in (grad_AKH, *own):
+            grad.mul_(outputs[0].to(grad.dtype))
+        return None, None, None, grad_AKH, *own
 
 
 def check_weighing(kind: str, decay: float) -> Weighing:
