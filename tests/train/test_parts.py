@@ -20,7 +20,7 @@ from codraft.train import features as feature_files
 from codraft.train import plan as planning
 from codraft.train.batches import BatchPlan, Schedule
 from codraft.train.checkpoint import load_target, open_trainable, write_fresh
-from codraft.train.features import Offline, Online, default_layers, shards_of, write_features
+from codraft.train.features import Offline, Online, default_layers, filled, shards_of, write_features
 from codraft.train.fresh import Shape, block_taps, spread
 from codraft.train.muon import Muon, orthogonalised
 from codraft.train.optim import share_of_rate
@@ -149,6 +149,14 @@ def test_features_from_disk_are_those_of_the_target_beside(
     rows, lengths = [11, 0, 5, 6], [20, 3, 7, 20]
     for tap, states in beside.features(rows, lengths).items():
         torch.testing.assert_close(written.features(rows, lengths)[tap], states, rtol=1e-5, atol=1e-5)
+    some = TokenFile(data, 8)
+    assert (len(some), some.num_tokens) == (8, int(file.lengths[:8].sum()))
+    assert some.num_supervised == sum(int(file.row(row).mask.sum()) for row in range(8))
+    assert 8 <= filled(file.lengths, 8) in {one.last for one in shards}
+    for one in shards[-2:]:
+        (tmp_path / one.name).unlink()
+    for tap, states in Offline(tmp_path, some, taps, target).features([7, 0], [20, 3]).items():
+        torch.testing.assert_close(beside.features([7, 0], [20, 3])[tap], states, rtol=1e-5, atol=1e-5)
     with pytest.raises(SpecError, match="another dtype"):
         write_features(target, file, layers, tmp_path, torch.bfloat16)
     other = teaching.write_answers(tiny_model_dir, tmp_path / "other.safetensors", count=5)

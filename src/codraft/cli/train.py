@@ -132,6 +132,9 @@ class ShapeFlags:
 class BatchFlags:
     """What a step is, and where it runs."""
 
+    rows: Annotated[int | None, o.Whole, Parameter(help="Only the first so many rows of the data; default: all.")] = (
+        None
+    )
     batch_tokens: Annotated[int, o.Whole, Parameter(help="Tokens of a batch.")] = 2048
     accumulate: Annotated[int, o.Whole, Parameter(help="Batches of a step.")] = 1
     max_length: Annotated[int, o.Whole, Parameter(help="Rows are cut here.")] = 1024

@@ -33,6 +33,13 @@ def features(
     data: Data,
     output: Output,
     layers: Layers = None,
+    rows: Annotated[
+        int | None,
+        o.Whole,
+        Parameter(
+            help="Only the first so many rows, up to the end of a shard; more can be asked for later. As of train."
+        ),
+    ] = None,
     store: Annotated[
         Literal["bfloat16", "float16", "float32"], Parameter(help="How the numbers are kept.")
     ] = "bfloat16",
@@ -57,7 +64,7 @@ def features(
 
     from codraft.core.provenance import provenance
     from codraft.core.record import check_destination, emit
-    from codraft.core.spec import parse_list
+    from codraft.core.spec import check_positive, parse_list
     from codraft.core.training import TrainFeaturesRecord
 
     check_destination(json)
@@ -77,11 +84,14 @@ def features(
     )
     from codraft.train.checkpoint import load_target
     from codraft.train.data.vllm_writer import vllm_version
-    from codraft.train.features import default_layers, shards_of, write_features
+    from codraft.train.features import default_layers, filled, shards_of, write_features
     from codraft.train.tokens import TokenFile
     from codraft.train.vllm_features import write_by_vllm
 
+    check_positive(rows, "--rows")
     file, card, ui = TokenFile(data), load_card(target), RichUi()
+    if rows is not None:
+        file = TokenFile(data, filled(file.lengths, rows))
     if vllm_set and writer != "vllm":
         raise SpecError("--vllm-set is for --writer vllm")
     num_layers = int(read_config(card.folder, target).get_text_config(decoder=True).num_hidden_layers)

@@ -45,7 +45,7 @@ def plan(
         mechanism, target, data, Path("-"), source, recipe, how or RecipeFlags(), shape or ShapeFlags(),
         batch or BatchFlags(), MeasureFlags(), 0, dtype,
     )  # fmt: skip
-    card, file = load_card(target), TokenFile(data)
+    card, file = load_card(target), TokenFile(data, job.rows)
     sizes, work = planning.sizes_of(job, card), planning.work_of(job, file)
     rate = planning.measured_rate(sizes, job.batch_tokens, device())
     target_bytes = 4 if resolved_dtype(card.folder, dtype) == "float32" else 2

@@ -104,6 +104,11 @@ def shards_of(lengths: NDArray[np.int64]) -> list[Shard]:
     return [*shards, shard(len(shards), first, len(lengths), lengths)] if held else shards
 
 
+def filled(lengths: NDArray[np.int64], rows: int) -> int:
+    """The rows of all shards that hold the first `rows`, so that all that is written stays right."""
+    return next((one.last for one in shards_of(lengths) if one.last >= rows), len(lengths))
+
+
 def shard(number: int, first: int, last: int, lengths: NDArray[np.int64]) -> Shard:
     """One shard."""
     starts = np.concatenate(([0], np.cumsum(lengths[first:last])))

@@ -44,8 +44,8 @@ DEFAULT_SHORTLIST, DEFAULT_DRAWN, DEFAULT_DRAFT_VOCAB = 12288, 2048, 8192
 
 # Parts of a job that make another run of it, and stand in `asked.json` as they are.
 ASKED_AS_GIVEN = (
-    "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out", "select",
-    "dtype", "autocast", "seed",
+    "rows", "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out",
+    "select", "dtype", "autocast", "seed",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ class TrainJob:
     source: str | None = None
     draft_vocab: Path | None = None
     features: Path | None = None
+    rows: int | None = None
     shortlist: int = DEFAULT_SHORTLIST
     drawn: int = DEFAULT_DRAWN
     max_length: int = 1024
@@ -91,6 +92,7 @@ class TrainJob:
         for name in ("max_length", "batch_tokens", "accumulate", "eval_every", "save_every", "depth", "select"):
             check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
         check_positive(self.max_steps, "--max-steps")
+        check_positive(self.rows, "--rows")
         if self.select > self.depth:
             raise SpecError(f"--select must be at most --depth {self.depth}; got {self.select}")
 
@@ -138,7 +140,7 @@ class Bench:
 
 def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     """Everything checked and loaded. SpecError before anything long."""
-    card, data = load_card(job.target), TokenFile(job.data)
+    card, data = load_card(job.target), TokenFile(job.data, job.rows)
     if data.origin.vocab_size != card.vocab_size:
         raise SpecError(
             f"{job.data} was written by a target of {data.origin.vocab_size} tokens ({data.origin.target}), and "

@@ -52,9 +52,9 @@ class Origin:
 
 
 class TokenFile:
-    """Rows of a file, read when asked for. SpecError where it is not one, or is cut."""
+    """All rows of a file or the first `rows`, read when asked for. SpecError where it is not one, or is cut."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: int | None = None) -> None:
         self.path = path
         try:
             with safe_open(path, framework="np") as handle:
@@ -70,6 +70,9 @@ class TokenFile:
         self._mask, self._category = arrays["mask"], arrays["category"]
         if len(self._ends) and (int(self._ends[-1]) != len(self._tokens) or bool((np.diff(self._ends) <= 0).any())):
             raise SpecError(f"{path}: its rows do not cover its tokens; make it again with: codraft train data")
+        if rows is not None:
+            self._ends, self._category = self._ends[:rows], self._category[:rows]
+            self._tokens = self._tokens[: int(self._ends[-1]) if len(self._ends) else 0]
 
     def __len__(self) -> int:
         return len(self._ends)
