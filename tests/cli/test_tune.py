@@ -50,9 +50,26 @@ def test_by_default_the_two_drafters_that_need_no_model_run_alone(monkeypatch: p
     assert made.folder == Path("study-a-b")
 
 
-def test_the_demo_has_an_external_drafter_and_a_second_load_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_has_the_trained_drafters_and_a_second_load_besides(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By paths that are short where one stands in the repository; without them the target's own layers stand in."""
+    for mechanism in ("eagle3", "external"):
+        folder = tmp_path / "models" / f"smollm2-135m-{mechanism}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    monkeypatch.setattr("codraft.formats.shipped.MODELS", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
     made = asked(monkeypatch, "demo").spec
-    assert (made.drafters, made.batch) == (["ngram", "suffix", "external:demo,layers=8"], [1, 4])
+    trained = ["external:models/smollm2-135m-external", "eagle3:models/smollm2-135m-eagle3"]
+    assert (made.drafters, made.batch) == (["ngram", "suffix", *trained], [1, 4])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert asked(monkeypatch, "demo").spec.drafters[-1] == f"eagle3:{tmp_path}/models/smollm2-135m-eagle3"
+    monkeypatch.setattr("codraft.formats.shipped.MODELS", tmp_path / "none")
+    made = asked(monkeypatch, "demo").spec
+    assert made.drafters == ["ngram", "suffix", "external:demo,layers=8"]
     made = asked(monkeypatch, "demo", "-d", "ngram", "--batch", "2").spec
     assert (made.drafters, made.batch) == (["ngram"], [2])
 

@@ -8,8 +8,10 @@ from cyclopts import Parameter
 from codraft.cli import options as o
 from codraft.study.spec import CONFIRM_PROMPTS, ROUNDS
 
-# An external drafter that costs nothing to come by: the target's own first layers, untrained. "off" is a good verdict.
-DEMO_DRAFTERS = ["ngram", "suffix", "external:demo,layers=8"]
+NEEDING_NO_MODEL = ["ngram", "suffix"]
+# Where the trained drafters are not at hand, one that costs nothing to come by: the target's own first layers,
+# untrained. "off" is a good verdict.
+UNTRAINED = ["external:demo,layers=8"]
 
 
 def tune(
@@ -60,9 +62,9 @@ def tune(
 
     Measures AL(D) by replay and the step times on this machine, predicts every (drafter, D), names the best, and
     confirms it at B = 1 by generating with it and without. Drafters are by default ngram and suffix, and for `demo`
-    also the target's own first 8 layers (external:demo,layers=8), a yardstick that no engine serves. The study folder
-    then holds every record, `report.html`, and `launch/` for vLLM, SGLang and TensorRT-LLM. Run the same command again
-    and finished parts are used again.
+    also those that codraft's repository has in models/, trained for it. The study folder then holds every record,
+    `report.html`, and `launch/` for vLLM, SGLang and TensorRT-LLM. Run the same command again and finished parts are
+    used again.
 
         codraft tune demo
         codraft tune path/to/model -d ngram -d external:path/to/small -p prompts.jsonl:32 --batch 1,4,16 -o my-study
@@ -72,9 +74,11 @@ def tune(
     from codraft.core.record import check_destination, emit
     from codraft.core.spec import MAX_DEPTH, check_positive, parse_drafters, parse_list, sampling_of
     from codraft.cost.bring import read_acceptance
+    from codraft.formats.shipped import shipped
 
     sampling_of(temperature, top_p, top_k, seed)
-    chosen = drafter or (DEMO_DRAFTERS if target == "demo" else ["ngram", "suffix"])
+    for_demo = [f"{mechanism}:{folder}" for mechanism, folder in shipped().items()] or UNTRAINED
+    chosen = drafter or [*NEEDING_NO_MODEL, *(for_demo if target == "demo" else [])]
     parse_drafters(chosen)
     depths = parse_list(depth or "0..8", "--depth", lowest=0, highest=MAX_DEPTH)
     if acceptance is not None and depth is None:
