@@ -18,15 +18,14 @@ from codraft.decode.drafter import Drafter, Features, Unrolled
 from codraft.drafters.beside import Beside
 from codraft.drafters.ngram import NgramDrafter
 from codraft.drafters.registry import build
+from codraft.formats.shipped import MODELS, PREFIX, shipped
 from codraft.replay.measure import curve, domain_masks, replay, replay_together
 from codraft.replay.prompts import load_prompts
 from codraft.replay.streams import Writing, load_streams, save_streams, write_streams
 from codraft.train.tokens import TokenFile
 from common import GREEDY, finish, load, show
 
-ROOT = Path(__file__).parents[1]
-MODELS = ROOT / "models"
-TOKENS = MODELS / "smollm2-135m-answers.safetensors"
+TOKENS = MODELS / f"{PREFIX}answers.safetensors"
 DEPTHS = range(1, 9)
 AT, MARGIN = 4, 0.15
 NEW_TOKENS = 128
@@ -80,7 +79,7 @@ def main() -> int:
     streams = held.measurable
     beside = Beside.of(card, GREEDY, "float32", lambda: model)
     plain: list[Drafter] = [build(parse_drafter("ngram"), beside), Bigram(TokenFile(TOKENS))]
-    learnt = [build(parse_drafter(f"{name}:{MODELS / f'smollm2-135m-{name}'}"), beside) for name in HEADS]
+    learnt = [build(parse_drafter(f"{name}:{folder}"), beside) for name, folder in shipped().items()]
     logs = {d.info.name: replay(None, d, streams, GREEDY, card.eos_ids, DEPTHS) for d in plain}
     found = replay_together(model, learnt, streams, GREEDY, card.eos_ids, DEPTHS, show("replay"))
     logs |= {d.info.name: log for d, log in zip(learnt, found, strict=True)}
@@ -98,6 +97,7 @@ def main() -> int:
             for domain, (_, select) in masks.items()
             if not domain.startswith("context ")
         }
+    AL |= {name: 0.0 for name in HEADS if name not in AL}
     floor = max(AL["ngram"], AL["bigram"]) + MARGIN
     goals = {f"{name} at least {MARGIN} above ngram and bigram": AL[name] >= floor for name in HEADS}
     goals |= {f"{name} reaches {aim}": AL[name] >= aim for name, aim in AIMS.items()}
