@@ -88,7 +88,7 @@ def our_step(bench: Bench, batch: Callable[[], Batch]) -> Callable[[], float]:
         made = batch()
         loss, _ = loop.module(made, float(loop.objective.num_anchors(made)))
         loss.backward()
-        loop._move(10)
+        loop.move(10)
         return time.perf_counter() - start
 
     return step

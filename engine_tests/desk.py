@@ -19,11 +19,13 @@ from codraft.decode.hf.embedded import embedded_folder, perturb
 from codraft.decode.hf.load import load_card
 from codraft.decode.hf.model import HFModel
 from codraft.decode.hf.text import TextCodec
+from codraft.replay.measure import curve, replay
 from codraft.replay.prompts import load_prompts
+from codraft.replay.streams import TokenStream
 
 from engine_tests import mtp_targets
 from engine_tests.compare import Step, Way, cut
-from engine_tests.live import Decoded, drafter_beside, load
+from engine_tests.live import GREEDY, Decoded, drafter_beside, load
 from engine_tests.overfit import Lesson, lessons, overfit
 from engine_tests.pairs import Case, Made, Pair
 
@@ -64,7 +66,7 @@ class Desk:
         """What a pair is asked."""
         if pair.prompts == "ids":
             return mtp_targets.prompts()
-        return [self.texts[name] for name in (PROMPTS if pair.weights == "none" else LEARNT)]
+        return [self.texts[name] for name in (PROMPTS if pair.weights in ("none", "trained") else LEARNT)]
 
     def folder(self, pair: Pair) -> Path:
         """Of a pair's drafter or target."""
@@ -180,6 +182,22 @@ class Desk:
         target = self.model(made.target, case.dtype)
         drafter = drafter_beside(target, made.target, made.spec)
         return Decoded(target, drafter, self.prompts(pair), case.limit, case.D)
+
+    def replayed_AL(self, case: Case) -> float:
+        """What replay makes of the target's own answers to a case's prompts, each as long as it is asked to be."""
+        made, target = self.made(case.pair), self.model(self.made(case.pair).target, case.dtype)
+        streams = []
+        for i, lesson in enumerate(self.lessons_of(made.target, case.pair)):
+            prompt, output = lesson.tokens_T[: lesson.first].tolist(), lesson.tokens_T[lesson.first :].tolist()
+            streams.append(
+                TokenStream(
+                    index=i, conversation=str(i), turn=0, category=None, prompt_ids=prompt, output_ids=output,
+                    asked=min(case.limit, len(output)),
+                )
+            )  # fmt: skip
+        drafter = drafter_beside(target, made.target, made.spec)
+        [point] = curve(replay(target, drafter, streams, GREEDY, target.eos_ids, [case.D]).by_depth, streams)
+        return point.AL
 
     def close(self) -> None:
         """End what is still running."""

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codraft.core.spec import DflashSpec, DrafterSpec, Eagle3Spec, ExternalSpec, MtpSpec, NgramSpec, SuffixSpec
+from codraft.decode.hf.load import load_card
+from codraft.formats.borrowed import whole
+from codraft.formats.shipped import MODELS, PREFIX
 
 from engine_tests import heads, mtp_targets
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from engine_tests.desk import Desk
 
 LIMIT_ROUNDED = 16
-Weights = Literal["none", "random", "overfitted"]
+Weights = Literal["none", "random", "overfitted", "trained"]
 # Depths that heads are trained for: a serial head goes on beyond, a block of another size is another draft.
 TAUGHT = {"eagle3": (3,), "mtp": (3,), "dflash": (3, 6)}
 
@@ -107,6 +110,16 @@ def head(desk: "Desk", pair: Pair) -> Made:
     return made
 
 
+def shipped(desk: "Desk", pair: Pair) -> Made:
+    """A drafter that codraft trained for the embedded target, as it lies in the repository; what is stored without its
+    embedding is served whole."""
+    folder = whole(MODELS / f"{PREFIX}{pair.mechanism}", lambda name: load_card(name).folder)
+    kind = {"eagle3": Eagle3Spec, "dflash": DflashSpec, "external": ExternalSpec}[pair.mechanism]
+    method = "draft_model" if pair.mechanism == "external" else pair.mechanism
+    mend = ("context_norm",) if pair.mechanism == "dflash" else ()
+    return Made(desk.target, kind(path=str(folder)), {"method": method, "model": str(folder)}, mend)
+
+
 def mtp(desk: "Desk", pair: Pair) -> Made:
     """A small target with a module inside, random or overfitted."""
     folder = mtp_targets.write(pair.layout, desk.folder(pair))
@@ -135,22 +148,24 @@ ZLAB = both("dflash", "zlab", head)
 ZLAB_SLIDING = both("dflash", "zlab-sliding", head)
 ZLAB_NORMS = both("dflash", "zlab-norms", head)
 SPECULATORS_DFLASH = both("dflash", "speculators-dflash", head)
+TRAINED = [Pair(mechanism, "", "trained", shipped, limit=48) for mechanism in ("external", "eagle3", "dflash")]
 MTP = {name: both("mtp", name, mtp, prompts="ids") for name in mtp_targets.FAMILIES}
 
 CASES = [
     *(Case(ngram(2, 4), D) for D in (1, 3, 6)),
     Case(ngram(1, 3), 3),
     Case(suffix(), 6),
-    *(Case(EXTERNAL, D) for D in (1, 3, 6)),
+    Case(EXTERNAL, 3),
+    *(Case(pair, D) for pair in TRAINED for D in (1, 3, 6)),
     *(Case(pair[0], 3) for pair in (SAFEAILAB, SPECULATORS_LLAMA, SPECULATORS_QWEN3)),
     *(Case(pair[0], 3) for pair in (ZLAB, ZLAB_SLIDING, ZLAB_NORMS, SPECULATORS_DFLASH)),
     *(Case(pair[0], 3) for pair in MTP.values()),
-    *(Case(SAFEAILAB[1], D) for D in (1, 3, 6)),
+    Case(SAFEAILAB[1], 3),
     Case(SPECULATORS_LLAMA[1], 3),
     Case(SPECULATORS_QWEN3[1], 3),
-    *(Case(ZLAB[1], D) for D in (1, 3, 6)),
+    *(Case(ZLAB[1], D) for D in (3, 6)),
     Case(SPECULATORS_DFLASH[1], 3),
     *(Case(pair[1], D) for pair in MTP.values() for D in (3, 6)),
     Case(MTP["glm4-moe"][1], 1),
-    *(Case(pair, 3, "bfloat16") for pair in (EXTERNAL, SAFEAILAB[1], ZLAB[1], MTP["glm4-moe"][1], MTP["mimo"][1])),
+    *(Case(pair, 3, "bfloat16") for pair in (*TRAINED, MTP["glm4-moe"][1], MTP["mimo"][1])),
 ]

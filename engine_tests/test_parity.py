@@ -18,6 +18,8 @@ ROUNDED = [case for case in CASES if case.dtype != "float32"]
 ALIKE, APART = 0.25, 0.4
 # Ties end the comparison of a request; more of them than this and little would have been compared.
 COMPARED = 0.9
+# vLLM goes on counting behind an accepted EOS, which replay does not.
+SERVED = 0.02
 
 
 def named(case: Case) -> str:
@@ -64,6 +66,14 @@ def test_overfitted_heads_are_accepted_often_enough_to_exercise_commit_and_rollb
     assert min(2.0, 1 + 0.8 * case.D) < AL, desk.shares
     accepted = {step.accepted for way in ways for step in way.steps}
     assert len(accepted) > 1, "every step accepted the same, so nothing was rolled back"
+
+
+@pytest.mark.parametrize("case", [case for case in EXACT if case.pair.weights == "trained"], ids=named)
+def test_counters_of_vllm_give_the_AL_that_replay_gives(desk: Desk, case: Case) -> None:
+    """As a user would read them: 1 + accepted / drafts. Replay never ran the drafter in a loop."""
+    counters = desk.theirs(case)["counters"]
+    served = 1 + counters["vllm:spec_decode_num_accepted_tokens"] / counters["vllm:spec_decode_num_drafts"]
+    assert served == pytest.approx(desk.replayed_AL(case), rel=SERVED)
 
 
 @pytest.mark.parametrize("case", ROUNDED, ids=named)

@@ -22,16 +22,14 @@ class Kind:
     blocks: bool = False
     reduced: bool = False
     confident: bool = False
-    init: Init = "target"
+    init: Init = "random"
     recipe: frozenset[str]
     shape: frozenset[str]
 
 
 KINDS: Mapping[str, Kind] = {
-    "eagle3": Kind(
-        reduced=True, init="random", recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})
-    ),
-    "mtp": Kind(init="random", recipe=SERIAL, shape=frozenset({"init", "ffn"})),
+    "eagle3": Kind(reduced=True, recipe=SERIAL, shape=frozenset({"init", "ffn", "taps", "fc_norm", "draft_vocab"})),
+    "mtp": Kind(recipe=SERIAL, shape=frozenset({"init", "ffn"})),
     "dflash": Kind(blocks=True, recipe=BLOCKS, shape=frozenset({"init", "layers", "ffn", "taps", "mask_token"})),
     "dspark": Kind(
         blocks=True,
@@ -39,7 +37,7 @@ KINDS: Mapping[str, Kind] = {
         recipe=BLOCKS | {"confidence"},
         shape=frozenset({"init", "layers", "ffn", "taps", "mask_token", "markov_rank"}),
     ),
-    "external": Kind(whole_model=True, recipe=frozenset(), shape=frozenset({"layers"})),
+    "external": Kind(whole_model=True, init="target", recipe=frozenset(), shape=frozenset({"layers"})),
 }
 
 

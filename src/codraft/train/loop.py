@@ -123,11 +123,12 @@ class Loop:
         head = sum(found.head_s for found in measured)
         clock.seconds["head"], clock.seconds["forward"] = head, clock.seconds["forward"] - head
         with clock.part("optimizer"):
-            norm = self._move(number)
+            norm = self.move(number)
         sums = self.ranks.total(totals(measured, sum(len(b.tokens_T) for b in batches)))
         return report(number, sums, float(anchors), norm, self._rate(number), clock.seconds)
 
-    def _move(self, number: int) -> float:
+    def move(self, number: int) -> float:
+        """The optimizers' step along the gradients, which are then dropped; their norm before it was cut."""
         set_rate(self.optimizers, share_of_rate(number, self.steps, self.recipe))
         learning = [p for group in self.optimizers for part in group.param_groups for p in part["params"]]
         norm = clip(learning, self.recipe.clip)

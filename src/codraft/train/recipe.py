@@ -76,12 +76,12 @@ SHORT: Mapping[str, Recipe] = {
     "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
     "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
     "dflash": Recipe(
-        loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=1e-3, optimizer="muon",
-        muon_lr=0.01, epochs=3,
+        loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=6e-3, optimizer="muon",
+        muon_lr=0.04, epochs=2,
     ),
     "dspark": Recipe(
-        loss="ce=0.1,tv=1.8", decay=0.7788, block_size=8, block_sizes="drawn", anchors=64, confidence=1.0, lr=1e-3,
-        optimizer="muon", muon_lr=0.01, epochs=3,
+        loss="ce=0.1,tv=1.8", decay=0.7788, block_size=8, block_sizes="drawn", anchors=64, confidence=1.0, lr=6e-3,
+        optimizer="muon", muon_lr=0.04, epochs=2,
     ),
     "external": Recipe(loss="kl", lr=5e-4, optimizer="muon", muon_lr=0.005, epochs=2),
 }  # fmt: skip
