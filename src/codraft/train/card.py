@@ -17,6 +17,7 @@ from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
 from codraft.decode.hf.load import device_label, engine_versions
 from codraft.train.checkpoint import CONFIG, WEIGHTS, Trainable, export
+from codraft.train.kinds import idle_words
 from codraft.train.state import Progress
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def readme(facts: dict[str, Any]) -> str:
     """The same for people, as a model card."""
     data, training, held = facts["data"], facts["training"], facts["held_out"]
     curve = " | ".join(f"{AL:.2f}" for AL in held["AL"].values())
-    recipe = ", ".join(f"{name} {value}" for name, value in facts["recipe"].items())
+    idle = idle_words(facts["mechanism"])
+    recipe = ", ".join(f"{name} {value}" for name, value in facts["recipe"].items() if name not in idle)
     mechanism = facts["mechanism"]
     return "\n".join(
         [

@@ -44,14 +44,18 @@ KINDS: Mapping[str, Kind] = {
 def refuse_idle(mechanism: str, recipe: Collection[str], shape: Collection[str], source: str | None) -> None:
     """SpecError for flags that were given and would change nothing."""
     kind = kind_of(mechanism)
-    everywhere = frozenset.union(*(one.recipe for one in KINDS.values()))
-    idle = sorted(({*recipe} & everywhere) - kind.recipe) or sorted({*shape} - kind.shape)
+    idle = sorted({*recipe} & idle_words(mechanism)) or sorted({*shape} - kind.shape)
     if idle:
         owners = [name for name, one in KINDS.items() if idle[0] in one.recipe | one.shape]
         raise SpecError(f"{flag(idle[0])} is of {', '.join(owners)} and means nothing for {mechanism}; leave it out")
     if shape and source is not None:
         first = flag(sorted(shape)[0])
         raise SpecError(f"{first} shapes a fresh drafter, and --from goes on from {source}; leave one of them out")
+
+
+def idle_words(mechanism: str) -> frozenset[str]:
+    """Words of a recipe that mean nothing to this mechanism."""
+    return frozenset.union(*(one.recipe for one in KINDS.values())) - kind_of(mechanism).recipe
 
 
 def kind_of(mechanism: str) -> Kind:
