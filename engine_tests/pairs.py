@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codraft.core.spec import DflashSpec, DrafterSpec, Eagle3Spec, ExternalSpec, MtpSpec, NgramSpec, SuffixSpec
 from codraft.decode.hf.load import load_card
 from codraft.formats.borrowed import whole
-from codraft.formats.shipped import MODELS, PREFIX
+from codraft.formats.shipped import shipped
 
 from engine_tests import heads, mtp_targets
 
@@ -110,10 +110,10 @@ def head(desk: "Desk", pair: Pair) -> Made:
     return made
 
 
-def shipped(desk: "Desk", pair: Pair) -> Made:
+def from_repository(desk: "Desk", pair: Pair) -> Made:
     """A drafter that codraft trained for the embedded target, as it lies in the repository; what is stored without its
     embedding is served whole."""
-    folder = whole(MODELS / f"{PREFIX}{pair.mechanism}", lambda name: load_card(name).folder)
+    folder = whole(Path(shipped()[pair.mechanism]), lambda name: load_card(name).folder)
     kind = {"eagle3": Eagle3Spec, "dflash": DflashSpec, "external": ExternalSpec}[pair.mechanism]
     method = "draft_model" if pair.mechanism == "external" else pair.mechanism
     mend = ("context_norm",) if pair.mechanism == "dflash" else ()
@@ -148,7 +148,11 @@ ZLAB = both("dflash", "zlab", head)
 ZLAB_SLIDING = both("dflash", "zlab-sliding", head)
 ZLAB_NORMS = both("dflash", "zlab-norms", head)
 SPECULATORS_DFLASH = both("dflash", "speculators-dflash", head)
-TRAINED = [Pair(mechanism, "", "trained", shipped, limit=48) for mechanism in ("external", "eagle3", "dflash")]
+TRAINED = [
+    Pair(mechanism, "", "trained", from_repository, limit=48)
+    for mechanism in ("external", "eagle3", "dflash")
+    if mechanism in shipped()
+]
 MTP = {name: both("mtp", name, mtp, prompts="ids") for name in mtp_targets.FAMILIES}
 
 CASES = [
