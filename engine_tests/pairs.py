@@ -150,7 +150,7 @@ ZLAB_NORMS = both("dflash", "zlab-norms", head)
 SPECULATORS_DFLASH = both("dflash", "speculators-dflash", head)
 TRAINED = [
     Pair(mechanism, "", "trained", from_repository, limit=48)
-    for mechanism in ("external", "eagle3", "dflash")
+    for mechanism in ()
     if mechanism in shipped()
 ]
 MTP = {name: both("mtp", name, mtp, prompts="ids") for name in mtp_targets.FAMILIES}

@@ -295,6 +295,8 @@ def external(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     if outside is not None:
         raise SpecError(f"--layers: {outside} is none of the target's layers 0..{source.num_layers - 1}")
     config = source.target.model.config.to_dict()
+    # Where the target lies on this machine.
+    config.pop("_name_or_path", None)
     config["num_hidden_layers"] = len(chosen)
     kinds = config.get("layer_types")
     if isinstance(kinds, Sequence) and len(kinds) == source.num_layers:
