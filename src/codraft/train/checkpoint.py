@@ -6,7 +6,7 @@ only the values of what learnt are new.
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,11 @@ class Trainable:
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
 
-def write_fresh(mechanism: str, target: HFModel, card: Card, shape: Shape, folder: Path) -> None:
-    """A new checkpoint under `folder`."""
-    config, tensors = MAKERS[mechanism](Source(target), shape)
+def write_fresh(
+    mechanism: str, target: HFModel, card: Card, shape: Shape, folder: Path, text: Sequence[Sequence[int]] = ()
+) -> None:
+    """A new checkpoint under `folder`; `text` is what sizes in it are measured by."""
+    config, tensors = MAKERS[mechanism](Source(target, text), shape)
     whole = KINDS[mechanism].whole_model
     if whole and config.get("tie_word_embeddings"):
         tensors.pop("lm_head.weight", None)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.decode.hf.model import HFModel
+from codraft.decode.target import Tap
 from codraft.drafters.eagle3 import usual_taps
 from codraft.formats.heads.head import HEAD
 from codraft.train.kinds import Init
@@ -25,8 +26,10 @@ NOISE = 0.02
 # Noise beside what is copied: small, so that the copy works as it is.
 TRACE = 0.002
 USUAL_MARKOV_RANK = 256
-# Tokens by which the size of a layer's output is measured.
+# Tokens by which the size of a layer's output is measured, where there is no text to measure it by.
 PROBE = 64
+# A channel that hardly moves is no smaller than this share of the others.
+STILL = 1e-3
 PARTS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm",
@@ -59,8 +62,10 @@ class Shape:
 class Source:
     """The target as something to copy from: its config in plain words, its layers, its ends."""
 
-    def __init__(self, target: HFModel) -> None:
+    def __init__(self, target: HFModel, text: Sequence[Sequence[int]] = ()) -> None:
+        """`text`: rows of ids by which sizes are measured."""
         self.target = target
+        self.rows = text or [[i % target.vocab_size for i in range(PROBE)]]
         self.text = target.model.config.get_text_config(decoder=True)
         shape = target.attention_shape()
         if shape is None:
@@ -72,12 +77,14 @@ class Source:
         self.hidden, self.num_layers = target.hidden_size, target.num_layers
         self.ffn = int(getattr(self.text, "intermediate_size", None) or 4 * self.hidden)
 
-    def size_of(self, tap: int) -> float:
-        """Root mean square of a layer's output, the median over some tokens: the first of a text are far larger."""
-        ids = torch.arange(PROBE) % self.target.vocab_size
+    def sizes_of(self, tap: Tap) -> tuple[float, Tensor]:
+        """Of a layer's output: its root mean square, and by how much each channel [H] varies. The first token of a row
+        is left out, which in many models is far larger than all others."""
         with torch.no_grad():
-            states_TH = self.target.whole_rows([ids.tolist()], (tap,))[tap][0].float()
-        return float(states_TH.square().mean(1).sqrt().median())
+            rows = self.target.whole_rows(self.rows, (tap,))[tap]
+        states_TH = torch.cat([states[1:] for states in rows]).float().cpu()
+        spread_H = states_TH.std(0)
+        return float(states_TH.square().mean(1).sqrt().median()), spread_H.clamp(min=STILL * float(spread_H.median()))
 
     def keys(self, **more: Any) -> Config:
         """Config keys of decoder layers like the target's."""
@@ -120,6 +127,16 @@ class Maker:
         matrix = self.noise(rows, columns, scale=TRACE)
         matrix[:, at : at + rows] += torch.eye(rows)
         return matrix
+
+    def joint(self, columns: Sequence[Tap]) -> Tensor:
+        """[H, taps H] that reads features of several layers: hands the last on, or noise that gives every channel of
+        every layer the same weight. A few channels of the late layers are hundreds of times larger than what early
+        ones say, and drown it where all columns begin alike."""
+        H = self.source.hidden
+        if self.shape.init == "target":
+            return self.identity(H, len(columns) * H, (len(columns) - 1) * H)
+        spread = torch.cat([self.source.sizes_of(tap)[1] for tap in columns])
+        return self.noise(H, len(spread), scale=len(spread) ** -0.5) / spread
 
     def layer(self, prefix: str, index: int, *, inputs: int = 1, ffn: int | None = None, qk_norm: bool = False) -> None:
         """A decoder layer under `prefix`, like the target's layer `index`. `inputs`: how many hidden sizes wide the
@@ -185,12 +202,12 @@ def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     # What the copied layer normed was the hidden state.
     t["midlayer.hidden_norm.weight"] = t["midlayer.input_layernorm.weight"].clone()
     t["midlayer.input_layernorm.weight"] = torch.ones(H)
-    t["fc.weight"] = make.identity(H, len(taps) * H, (len(taps) - 1) * H)
+    t["fc.weight"] = make.joint(taps)
     t["norm.weight"] = make.final_norm()
     if shape.fc_norm:
-        # Each as large as it is in the target, so that the copied layer's residual is what it was.
+        # Each as large as it is in the target, so that what reads it finds what it would find without them.
         for i, tap in enumerate(taps):
-            t[f"fc_norm.{i}.weight"] = torch.full((H,), source.size_of(tap))
+            t[f"fc_norm.{i}.weight"] = torch.full((H,), source.sizes_of(tap)[0])
     config: Config = {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
@@ -226,7 +243,7 @@ def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors
     H, t = source.hidden, make.tensors
     for i in range(layers):
         make.layer(f"layers.{i}.", source.num_layers - layers + i, ffn=shape.ffn, qk_norm=True)
-    t["fc.weight"] = make.identity(H, len(taps) * H, (len(taps) - 1) * H)
+    t["fc.weight"] = make.joint(taps)
     t["hidden_norm.weight"] = t["layers.0.input_layernorm.weight"].clone()
     t["norm.weight"] = make.final_norm()
     nested: Config = {"mask_token_id": shape.mask_token_id, "target_layer_ids": list(taps)}
@@ -273,6 +290,9 @@ def mtp(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     t, H = make.tensors, source.hidden
     t[f"{at}token_layernorm.weight"] = torch.ones(H)
     t[f"{at}hidden_layernorm.weight"] = make.final_norm()
+    if shape.init != "target":
+        size, spread = source.sizes_of("final")
+        t[f"{at}hidden_layernorm.weight"] = size / spread
     # The hidden state comes first.
     t[f"{at}input_proj.weight"] = make.identity(H, 2 * H, 0)
     t[f"{at}final_layernorm.weight"] = make.final_norm()

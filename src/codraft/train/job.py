@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +43,8 @@ Loops = Literal["cut", "keep"]
 RUN, BEGIN, ASKED = "run", "begin", "asked.json"
 DEFAULT_SHORTLIST, DEFAULT_DRAWN, DEFAULT_DRAFT_VOCAB = 12288, 2048, 8192
 
+# Rows by which sizes of the target's hidden states are measured.
+PROBED = 16
 # Parts of a job that make another run of it, and stand in `asked.json` as they are.
 ASKED_AS_GIVEN = (
     "rows", "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out",
@@ -270,7 +273,8 @@ def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, rows: It
         if kind.blocks:
             mask = shape.mask_token_id if shape.mask_token_id is not None else mask_token(data, card)
             shape = replace(shape, mask_token_id=mask, block_size=job.recipe.block_size)
-        write_fresh(job.mechanism, target, card, shape, folder)
+        text = [data.row(index).ids[: job.max_length].tolist() for index in islice(rows, PROBED)]
+        write_fresh(job.mechanism, target, card, shape, folder, text)
     ranks.wait()
     return open_trainable(job.mechanism, str(folder), target, card)
 
