@@ -24,12 +24,13 @@ from safetensors.torch import save_file
 
 from codraft.cli.ui import QuietUi
 from codraft.decode.hf.load import load_card
+from codraft.train.begin import draft_ids
 from codraft.train.checkpoint import load_target
 from codraft.train.distributed import Ranks
 from codraft.train.features import Online
+from codraft.train.feed import Feed
 from codraft.train.fresh import Shape
-from codraft.train.job import Bench, TrainJob, draft_ids, prepare
-from codraft.train.loop import Feed
+from codraft.train.job import Bench, TrainJob, prepare
 from codraft.train.objectives.drafts import Batch
 from codraft.train.recipe import recipe_of
 from codraft.train.tokens import Origin, Row, TokenFile, write_tokens
@@ -64,7 +65,7 @@ def text_of(path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def job_of(mechanism: str, size: int, data: Path, work: Path) -> TrainJob:
     """Ours, of the same shape and losses."""
-    losses = {"eagle3": {"loss": "kl", "drafts": 3, "follow": "all", "decay": 0.8}}
+    losses = {"eagle3": {"loss": "kl", "drafts": 3, "follow": "all", "decay": 0.8, "copying": 0}}
     how = losses.get(
         mechanism,
         {"block_size": 8, "block_sizes": "fixed", "anchors": LENGTH, "loss": "ce" if mechanism == "dflash" else "kl"},

@@ -20,8 +20,8 @@ from codraft.drafters.registry import build
 from codraft.drafters.rollout import Rollout
 from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
 from codraft.train.features import Online
+from codraft.train.feed import Feed
 from codraft.train.fresh import Shape
-from codraft.train.loop import Feed
 from codraft.train.losses import LOSSES, Mix, forward_kl, parse_mix
 from codraft.train.objective import columns_of, objective_of
 from codraft.train.objectives import drafts

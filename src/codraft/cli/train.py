@@ -76,6 +76,16 @@ class RecipeFlags:
     noise: Annotated[
         float | None, Parameter(help="Uniform noise of this half-width on the features that a serial head reads.")
     ] = None
+    copying: Annotated[
+        int | None,
+        Parameter(
+            help="Steps of a fresh eagle3 or mtp that teach its attention to find what a text repeats before all else, "
+            "no more than the run has itself; 0: none. They need no output head and cost little."
+        ),
+    ] = None
+    copying_rate: Annotated[
+        float | None, Parameter(help="What was taught so then learns at this share of the rates.")
+    ] = None
     optimizer: Annotated[str | None, Parameter(help="adamw, or muon: Muon for matrices and AdamW for the rest.")] = None
     lr: Annotated[float | None, Parameter(help="Learning rate of AdamW.")] = None
     muon_lr: Annotated[float | None, Parameter(help="Learning rate of Muon.")] = None

@@ -54,6 +54,11 @@ class Online:
         return {tap: wide(torch.cat(parts)) for tap, parts in read(self.target, ids, self.taps).items()}
 
 
+def source_of(folder: Path | None, data: TokenFile, target: HFModel, taps: Sequence[Tap]) -> FeatureSource:
+    """Features written before, or the target beside the drafter."""
+    return Online(target, data, taps) if folder is None else Offline(folder, data, taps, target)
+
+
 def default_layers(num_layers: int) -> list[int]:
     """Those that EAGLE-3 and block heads read, and the last one, which gives `final`."""
     return sorted({*(tap for tap in usual_taps(num_layers) if tap >= 0), num_layers - 1})

@@ -65,6 +65,7 @@ class Source:
     def __init__(self, target: HFModel, text: Sequence[Sequence[int]] = ()) -> None:
         """`text`: rows of ids by which sizes are measured."""
         self.target = target
+        self._states: dict[Tap, list[Tensor]] = {}
         self.rows = text or [[i % target.vocab_size for i in range(PROBE)]]
         self.text = target.model.config.get_text_config(decoder=True)
         shape = target.attention_shape()
@@ -77,12 +78,17 @@ class Source:
         self.hidden, self.num_layers = target.hidden_size, target.num_layers
         self.ffn = int(getattr(self.text, "intermediate_size", None) or 4 * self.hidden)
 
+    def measure(self, taps: Sequence[Tap]) -> None:
+        """Have the sizes of these layers' outputs ready, of one pass."""
+        with torch.no_grad():
+            self._states |= self.target.whole_rows(self.rows, taps)
+
     def sizes_of(self, tap: Tap) -> tuple[float, Tensor]:
         """Of a layer's output: its root mean square, and by how much each channel [H] varies. The first token of a row
         is left out, which in many models is far larger than all others."""
-        with torch.no_grad():
-            rows = self.target.whole_rows(self.rows, (tap,))[tap]
-        states_TH = torch.cat([states[1:] for states in rows]).float().cpu()
+        if tap not in self._states:
+            self.measure((tap,))
+        states_TH = torch.cat([states[1:] for states in self._states[tap]]).float().cpu()
         spread_H = states_TH.std(0)
         return float(states_TH.square().mean(1).sqrt().median()), spread_H.clamp(min=STILL * float(spread_H.median()))
 
@@ -135,6 +141,7 @@ class Maker:
         H = self.source.hidden
         if self.shape.init == "target":
             return self.identity(H, len(columns) * H, (len(columns) - 1) * H)
+        self.source.measure(columns)
         spread = torch.cat([self.source.sizes_of(tap)[1] for tap in columns])
         return self.noise(H, len(spread), scale=len(spread) ** -0.5) / spread
 

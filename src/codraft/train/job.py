@@ -7,12 +7,13 @@ The output folder holds the best drafter so far, by AL, in the layout that it be
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from codraft.core.errors import SpecError
@@ -20,31 +21,29 @@ from codraft.core.files import sha256_file, sha256_text, write_failure
 from codraft.core.spec import check_positive
 from codraft.decode.hf.load import Card, load_card
 from codraft.decode.hf.model import HFModel
-from codraft.decode.target import Tap
 from codraft.replay.job import Ui
 from codraft.train.batches import BatchPlan, Schedule
-from codraft.train.checkpoint import Trainable, load_target, open_trainable, write_fresh
+from codraft.train.begin import Means, counts_of, opened
+from codraft.train.checkpoint import Trainable, load_target
 from codraft.train.cuts import kept_lengths
 from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, shared
-from codraft.train.features import FeatureSource, Offline, Online
+from codraft.train.features import FeatureSource, source_of
+from codraft.train.feed import Feed
 from codraft.train.fresh import Shape
 from codraft.train.held import HeldOut, hold_out, learning_rows
-from codraft.train.kinds import KINDS, kind_of
-from codraft.train.loop import Feed, Loop
+from codraft.train.kinds import kind_of
+from codraft.train.loop import Loop
 from codraft.train.objective import columns_of, objective_of, reduced_ids
 from codraft.train.optim import optimizers_of
 from codraft.train.readout import Shortlist
 from codraft.train.recipe import Recipe
 from codraft.train.state import FILE, load_state
 from codraft.train.tokens import TokenFile
-from codraft.train.vocab import build, kept_of, read_draft_vocabulary
 
 Loops = Literal["cut", "keep"]
-RUN, BEGIN, ASKED = "run", "begin", "asked.json"
-DEFAULT_SHORTLIST, DEFAULT_DRAWN, DEFAULT_DRAFT_VOCAB = 12288, 2048, 8192
+RUN, ASKED = "run", "asked.json"
+DEFAULT_SHORTLIST, DEFAULT_DRAWN = 12288, 2048
 
-# Rows by which sizes of the target's hidden states are measured.
-PROBED = 16
 # Parts of a job that make another run of it, and stand in `asked.json` as they are.
 ASKED_AS_GIVEN = (
     "rows", "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out",
@@ -155,21 +154,25 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     with begun(job, data, ranks):
         with ui.stage(f"load {job.target}"):
             target = load_target(job.target, job.dtype)
-        trainable = opened(job, target, card, data, rows, ranks)
+        alone = schedule_of(job, kept, rows, Ranks())
+        means = Means(
+            job=job, card=card, data=data, target=target, rows=rows, kept=kept, schedule=alone,
+            steps=job.max_steps or alone.steps(job.recipe.epochs),
+        )  # fmt: skip
+        trainable, taught = opened(means, ranks, ui)
     shortlist = shortlist_of(job, trainable, target, data, rows, card)
     objective, taps = objective_of(trainable, target, job.recipe, shortlist, job.seed)
     objective.to(target.device).train()
-    source = source_of(job, data, target, taps) if taps else None
+    source = source_of(job.features, data, target, taps) if taps else None
     if job.checkpointing:
         recompute_feed_forwards(trainable.module)
-    plan = BatchPlan(lengths=kept[rows], batch_tokens=job.batch_tokens, seed=job.seed)
-    schedule = Schedule(Renumbered(plan, rows), job.accumulate, ranks.rank, ranks.world)
+    schedule = schedule_of(job, kept, rows, ranks)
     module = shared(objective, ranks, job.parallel)
     learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     loop = Loop(
         objective=objective,
         module=module,
-        optimizers=optimizers_of(learning, job.recipe, coarse=job.autocast),
+        optimizers=optimizers_of(learning, job.recipe, taught, coarse=job.autocast),
         recipe=job.recipe,
         schedule=schedule,
         feed=Feed(data, source, kept, target.device),
@@ -183,6 +186,12 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
     )  # fmt: skip
 
 
+def schedule_of(job: TrainJob, kept: NDArray[np.int64], rows: NDArray[np.int64], ranks: Ranks) -> Schedule:
+    """Which rows make which step of this process."""
+    plan = BatchPlan(lengths=kept[rows], batch_tokens=job.batch_tokens, seed=job.seed)
+    return Schedule(Renumbered(plan, rows), job.accumulate, ranks.rank, ranks.world)
+
+
 class Renumbered:
     """A plan over some rows of the data, told by their numbers there."""
 
@@ -192,22 +201,6 @@ class Renumbered:
     def epoch(self, number: int) -> list[list[int]]:
         """See `BatchPlan.epoch`."""
         return [[int(self.rows[i]) for i in batch] for batch in self.plan.epoch(number)]
-
-
-def source_of(job: TrainJob, data: TokenFile, target: HFModel, taps: tuple[Tap, ...]) -> FeatureSource:
-    """Features written before, or the target beside the drafter."""
-    if job.features is not None:
-        return Offline(job.features, data, taps, target)
-    return Online(target, data, taps)
-
-
-def counts_of(data: TokenFile, rows: Iterable[int], vocab_size: int) -> Tensor:
-    """[V] how often the target wrote each token in these rows."""
-    counts = torch.zeros(vocab_size, dtype=torch.int64)
-    for index in rows:
-        row = data.row(index)
-        counts += torch.bincount(torch.from_numpy(row.ids[row.mask]), minlength=vocab_size)
-    return counts
 
 
 def shortlist_of(
@@ -259,43 +252,6 @@ def shown(value: Any) -> str:
     """A value in an error."""
     text = json.dumps(value)
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-def opened(job: TrainJob, target: HFModel, card: Card, data: TokenFile, rows: Iterable[int], ranks: Ranks) -> Trainable:
-    """The drafter that learns: one that is there, or a fresh one, written first."""
-    if job.source is not None:
-        return open_trainable(job.mechanism, job.source, target, card)
-    folder = job.run / BEGIN
-    if ranks.first and not folder.exists():
-        shape, kind = job.shape, KINDS[job.mechanism]
-        if kind.reduced:
-            shape = replace(shape, target_ids=draft_ids(job, data, rows, card))
-        if kind.blocks:
-            mask = shape.mask_token_id if shape.mask_token_id is not None else mask_token(data, card)
-            shape = replace(shape, mask_token_id=mask, block_size=job.recipe.block_size)
-        text = [data.row(index).ids[: job.max_length].tolist() for index in islice(rows, PROBED)]
-        write_fresh(job.mechanism, target, card, shape, folder, text)
-    ranks.wait()
-    return open_trainable(job.mechanism, str(folder), target, card)
-
-
-def draft_ids(job: TrainJob, data: TokenFile, rows: Iterable[int], card: Card) -> Tensor:
-    """The reduced vocabulary that was asked for, or the usual one, counted in the answers of these rows."""
-    if job.draft_vocab is not None:
-        return torch.from_numpy(read_draft_vocabulary(job.draft_vocab, card.vocab_size).target_ids)
-    counts = counts_of(data, rows, card.vocab_size).numpy()
-    kept = kept_of(card)
-    size = min(DEFAULT_DRAFT_VOCAB, card.vocab_size)
-    return torch.from_numpy(build(counts, kept, size).vocabulary.target_ids)
-
-
-def mask_token(data: TokenFile, card: Card) -> int:
-    """A special token that never occurs in the data, the last of them; else the token seen least."""
-    counts = torch.zeros(card.vocab_size, dtype=torch.int64)
-    for index in range(len(data)):
-        counts += torch.bincount(torch.from_numpy(data.row(index).ids), minlength=card.vocab_size)
-    special = [i for i in card.tokenizer.all_special_ids if i < card.vocab_size and not int(counts[i])]
-    return max(special) if special else int(counts.argmin())
 
 
 def resume(bench: Bench) -> Any:

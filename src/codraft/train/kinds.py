@@ -7,7 +7,7 @@ from typing import Literal
 from codraft.core.errors import SpecError
 
 Init = Literal["target", "layers", "random"]
-SERIAL = frozenset({"drafts", "follow", "noise"})
+SERIAL = frozenset({"drafts", "follow", "noise", "copying", "copying_rate"})
 BLOCKS = frozenset({"anchors", "block_size", "block_sizes"})
 
 

@@ -6,20 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from codraft.train.batches import Schedule
 from codraft.train.distributed import Ranks, accumulating
-from codraft.train.features import FeatureSource
-from codraft.train.objectives.drafts import Batch, Measured, Objective
+from codraft.train.feed import Feed
+from codraft.train.objectives.drafts import Measured, Objective
 from codraft.train.optim import clip, set_rate, share_of_rate
 from codraft.train.recipe import Recipe
 from codraft.train.state import Progress
-from codraft.train.tokens import TokenFile
 
 
 @dataclass(slots=True)
@@ -36,26 +33,6 @@ class Clock:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """From row numbers to a batch; `kept` [N] is how much of each row there is."""
-
-    data: TokenFile
-    source: FeatureSource | None
-    kept: NDArray[np.int64]
-    device: str
-
-    def batch(self, rows: Sequence[int], step: int) -> Batch:
-        """Rows one after the other, with their features."""
-        found = [self.data.row(row) for row in rows]
-        lengths = self.kept[rows].tolist()
-        ids = [torch.from_numpy(row.ids[:length]) for row, length in zip(found, lengths, strict=True)]
-        masks = [torch.from_numpy(row.mask[:length]) for row, length in zip(found, lengths, strict=True)]
-        bounds = torch.tensor([0, *(len(one) for one in ids)]).cumsum(0).tolist()
-        features = {} if self.source is None else self.source.features(rows, lengths)
-        return Batch(torch.cat(ids).to(self.device), torch.cat(masks).to(self.device), bounds, features, rows, step)
 
 
 @dataclass(frozen=True, slots=True)

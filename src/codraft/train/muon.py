@@ -39,7 +39,12 @@ class Muon(Optimizer):
     """For parameters of two dimensions. `coarse`: bfloat16 inside a step, on a CPU too."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0, *, coarse: bool = False
+        self,
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: float,
+        weight_decay: float = 0.0,
+        *,
+        coarse: bool = False,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
         self._coarse = coarse

@@ -13,10 +13,11 @@ import torch
 
 from codraft.core.training import PlanTerm
 from codraft.decode.hf.load import Card, read_config
+from codraft.train.begin import DRAFT_VOCAB
 from codraft.train.cuts import kept_lengths
 from codraft.train.fresh import USUAL_MARKOV_RANK
 from codraft.train.held import FEWEST, MOST, SHARE
-from codraft.train.job import DEFAULT_DRAFT_VOCAB, TrainJob
+from codraft.train.job import TrainJob
 from codraft.train.kinds import KINDS
 from codraft.train.objectives.drafts import logits_at_once
 from codraft.train.tokens import TokenFile
@@ -75,7 +76,7 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
     doubled = H * head_dim * (heads + 2 * kv_heads) if kind.reduced else 0
     taps = 0 if kind.whole_model else len(job.shape.taps or (0, 0, 0)) if kind.blocks or kind.reduced else 1
     joins = H * H * (2 if taps == 1 else taps)
-    columns = min(DEFAULT_DRAFT_VOCAB if kind.reduced else job.shortlist + job.drawn if job.shortlist else V, V)
+    columns = min(DRAFT_VOCAB if kind.reduced else job.shortlist + job.drawn if job.shortlist else V, V)
     return Sizes(
         hidden=H,
         ffn=ffn,

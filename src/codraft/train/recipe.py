@@ -22,7 +22,9 @@ class Recipe:
     """`drafts` are steps of a roll-out (serial heads); `follow`: whether it goes on behind all drafts, or behind hits
     alone, as decoding does. `anchors` blocks a row and `block_size` slots of each (block heads), all of that size or of
     sizes drawn anew every step. `weights` and `decay`: how much later drafts count. `warmup` is a share of all steps.
-    `noise`: half the width of uniform noise on features. `confidence`: weight of DSpark's confidence loss. `lr` is
+    `noise`: half the width of uniform noise on features. `copying`: steps that teach a fresh serial head's
+    attention to find what a text repeats, before all else; what has learnt in them then takes `copying_rate` times the
+    usual rates. `confidence`: weight of DSpark's confidence loss. `lr` is
     AdamW's; with `muon` matrices take `muon_lr`.
     """
 
@@ -36,6 +38,8 @@ class Recipe:
     block_sizes: BlockSizes = "fixed"
     confidence: float = 0.0
     noise: float = 0.0
+    copying: int = 0
+    copying_rate: float = 0.1
     optimizer: Optimizer = "adamw"
     lr: float
     muon_lr: float = 0.0
@@ -55,6 +59,11 @@ class Recipe:
         for name in ("lr", "epochs", "clip"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SpecError(f"--{name} must be above 0; got {getattr(self, name):g}")
+        if self.copying < 0 or not 0 <= self.copying_rate <= 1:
+            raise SpecError(
+                "--copying is a number of steps, 0 for none, and --copying-rate a share from 0 to 1; got "
+                f"{self.copying}, {self.copying_rate:g}"
+            )
         if not 0 <= self.warmup < 1:
             raise SpecError(f"--warmup is a share of all steps, from 0 to below 1; got {self.warmup:g}")
         if self.optimizer not in ("adamw", "muon") or self.decline not in ("cosine", "linear", "constant"):
@@ -73,8 +82,12 @@ class Recipe:
 # For budgets of minutes to hours, which is what codraft's own drafters were trained with (docs/log.md says what was
 # tried): Muon for matrices, as in the speculators library, and the target's distribution as far as it is cheap.
 SHORT: Mapping[str, Recipe] = {
-    "eagle3": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
-    "mtp": Recipe(loss="kl", drafts=5, follow="hits", lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2),
+    "eagle3": Recipe(
+        loss="kl", drafts=5, follow="hits", copying=600, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
+    ),
+    "mtp": Recipe(
+        loss="kl", drafts=5, follow="hits", copying=600, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
+    ),
     "dflash": Recipe(
         loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=6e-3, optimizer="muon",
         muon_lr=0.04, epochs=2,
