@@ -113,6 +113,7 @@ def test_killed_while_it_is_taught_it_begins_as_if_it_had_never_been(
         job("mtp", tiny_model_dir, data, tmp_path / name, copying=4, max_steps=4) for name in ("whole", "broken")
     )
     run(whole)
+
     def dies(head: Any, batches: Iterable[Any], steps: int, report: Any, **more: Any) -> Any:
         teach(head, batches, 2, report, **more)
         raise KeyboardInterrupt

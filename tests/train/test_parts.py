@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
+from codraft.cli.train import BatchFlags, MeasureFlags, RecipeFlags, ShapeFlags, job_of
 from codraft.core.errors import SpecError
 from codraft.decode.hf.load import load_card
 from codraft.train import features as feature_files
@@ -22,9 +23,10 @@ from codraft.train.batches import BatchPlan, Schedule
 from codraft.train.checkpoint import load_target, open_trainable, write_fresh
 from codraft.train.features import Offline, Online, default_layers, filled, shards_of, write_features
 from codraft.train.fresh import Shape, block_taps, spread
+from codraft.train.job import TrainJob
 from codraft.train.muon import Muon, orthogonalised
 from codraft.train.optim import share_of_rate
-from codraft.train.recipe import PUBLISHED, SHORT, recipe_of
+from codraft.train.recipe import PUBLISHED, SHORT, Recipe, recipe_of
 from codraft.train.tokens import TokenFile
 
 from tests.train import teaching
@@ -84,6 +86,22 @@ def test_the_rate_rises_and_falls_as_asked() -> None:
         assert 0 < shares[-1] < 0.03
     constant = recipe_of("short", "mtp", {"warmup": 0.0, "decline": "constant"})
     assert {share_of_rate(step, 50, constant) for step in range(50)} == {1.0}
+
+
+@pytest.mark.parametrize("mechanism", ["eagle3", "external"])
+def test_what_is_adapted_moves_slowly_unless_told_otherwise(mechanism: str, tmp_path: Path) -> None:
+    """A tenth of a fresh one's rates, and nothing that only a fresh one needs."""
+
+    def recipe(source: str | None, name: str | None = None) -> Recipe:
+        flags = (RecipeFlags(), ShapeFlags(), BatchFlags(), MeasureFlags())
+        asked: TrainJob = job_of(mechanism, "demo", tmp_path, tmp_path, source, name, *flags, 0, "auto")
+        return asked.recipe
+
+    fresh, adapted = recipe(None), recipe("head")
+    assert adapted.muon_lr == pytest.approx(fresh.muon_lr / 10)
+    assert adapted.lr == pytest.approx(fresh.lr / 10)
+    assert adapted.copying == 0
+    assert recipe("head", "short") == fresh
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (8, 8)])

@@ -205,12 +205,12 @@ def train(
     output: Output,
     source: From = None,
     recipe: Annotated[
-        str,
+        str | None,
         Parameter(
-            help="short (minutes to hours), or as published: eagle, specforge, modelopt, speculators, deepspec. Flags "
-            "below change parts of it."
+            help="short (minutes to hours; the default), adapt (the same at a tenth of the rates; the default with "
+            "--from), or as published: eagle, specforge, modelopt, speculators, deepspec. Flags below change parts."
         ),
-    ] = "short",
+    ] = None,
     how: Annotated[RecipeFlags | None, Parameter(name="*")] = None,
     shape: Annotated[ShapeFlags | None, Parameter(name="*")] = None,
     batch: Annotated[BatchFlags | None, Parameter(name="*")] = None,
@@ -263,7 +263,7 @@ def job_of(
     data: Path,
     output: Path,
     source: str | None,
-    recipe: str,
+    recipe: str | None,
     how: RecipeFlags,
     shape: ShapeFlags,
     batch: BatchFlags,
@@ -286,7 +286,7 @@ def job_of(
         data=data,
         output=output,
         source=source,
-        recipe=recipe_of(recipe, mechanism, how.given()),
+        recipe=recipe_of(recipe or ("short" if source is None else "adapt"), mechanism, how.given()),
         shape=Shape(
             init=shape.init or kind_of(mechanism).init,
             seed=seed,

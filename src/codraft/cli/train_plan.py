@@ -16,7 +16,7 @@ def plan(
     *,
     data: Data,
     source: From = None,
-    recipe: Annotated[str, Parameter(help="As for `codraft train`.")] = "short",
+    recipe: Annotated[str | None, Parameter(help="As for `codraft train`.")] = None,
     how: Annotated[RecipeFlags | None, Parameter(name="*")] = None,
     shape: Annotated[ShapeFlags | None, Parameter(name="*")] = None,
     batch: Annotated[BatchFlags | None, Parameter(name="*")] = None,

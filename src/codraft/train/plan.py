@@ -196,7 +196,10 @@ def operations(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     replay = 2.0 * w.measured_rows * (s.own + ends)
     if not offline and s.taps:
         replay += 2.0 * s.num_layers * s.layer * w.measured_tokens
+    taught = 0 if job.source is not None else min(job.recipe.copying, w.steps) * job.batch_tokens
+    copying = 2.0 * taught * (LEARNING * s.own + (0 if offline else s.num_layers * s.layer))
     found = {
+        "teaching attention to copy": copying,
         f"target's passes ({'once, for the features' if offline else 'in every epoch'})": target,
         "drafter, forward and backward": own,
         "drafter's logits and their gradient": output,

@@ -98,6 +98,12 @@ SHORT: Mapping[str, Recipe] = {
     ),
     "external": Recipe(loss="kl", lr=5e-4, optimizer="muon", muon_lr=0.005, epochs=2),
 }  # fmt: skip
+# To go on from a drafter that is there: what it knows is not to be wiped out by the rates that a fresh one needs.
+GENTLY = 0.1
+ADAPT: Mapping[str, Recipe] = {
+    mechanism: replace(one, lr=one.lr * GENTLY, muon_lr=one.muon_lr * GENTLY, copying=0, epochs=1)
+    for mechanism, one in SHORT.items()
+}
 # By name and mechanism, as published.
 PUBLISHED: Mapping[str, Mapping[str, Recipe]] = {
     "eagle": {
@@ -134,7 +140,7 @@ PUBLISHED: Mapping[str, Mapping[str, Recipe]] = {
 
 def recipe_of(name: str, mechanism: str, changes: Mapping[str, Any]) -> Recipe:
     """A recipe by name, with what the user changed. SpecError for a name that has none for this mechanism."""
-    table: Mapping[str, Mapping[str, Recipe]] = {"short": SHORT, **PUBLISHED}
+    table: Mapping[str, Mapping[str, Recipe]] = {"short": SHORT, "adapt": ADAPT, **PUBLISHED}
     if name not in table or mechanism not in table[name]:
         having = ", ".join(one for one, recipes in table.items() if mechanism in recipes)
         raise SpecError(f"--recipe {name}: no such recipe for {mechanism}; choose of {having}")
