@@ -24,8 +24,8 @@ MECHANISMS = ("eagle3", "mtp", "dflash", "dspark", "external")
 VOCAB, LENGTH = 260, 24
 # Wide enough to learn by heart, small enough to be quick. AdamW alone, whose steps are cheap at this size.
 RECIPES: dict[str, dict[str, Any]] = {
-    "eagle3": {"drafts": 3, "lr": 1e-2},
-    "mtp": {"drafts": 3, "lr": 1e-2},
+    "eagle3": {"drafts": 3, "lr": 1e-2, "copying": 2},
+    "mtp": {"drafts": 3, "lr": 1e-2, "copying": 2},
     "dflash": {"block_size": 4, "block_sizes": "fixed", "anchors": 8, "lr": 1e-2},
     "dspark": {"block_size": 3, "block_sizes": "fixed", "anchors": 8, "lr": 1e-2},
     "external": {"lr": 1e-2},

@@ -133,7 +133,7 @@ def test_every_published_recipe_is_a_sound_one(name: str, mechanism: str) -> Non
 
 def test_a_recipe_that_is_none_is_refused() -> None:
     assert SHORT.keys() == set(MECHANISMS)
-    with pytest.raises(SpecError, match="--recipe eagle: no such recipe for dflash; choose of short, specforge"):
+    with pytest.raises(SpecError, match="--recipe eagle: no such recipe for dflash; choose of short, adapt, specforge"):
         recipe_of("eagle", "dflash", {})
     for change, told in (
         ({"lr": 0.0}, "--lr"), ({"drafts": 0}, "--drafts"), ({"block_size": 1}, "--block-size"),
