@@ -83,10 +83,10 @@ class Recipe:
 # tried): Muon for matrices, as in the speculators library, and the target's distribution as far as it is cheap.
 SHORT: Mapping[str, Recipe] = {
     "eagle3": Recipe(
-        loss="kl", drafts=5, follow="hits", copying=600, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
+        loss="kl", drafts=5, follow="hits", copying=1000, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
     ),
     "mtp": Recipe(
-        loss="kl", drafts=5, follow="hits", copying=600, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
+        loss="kl", drafts=5, follow="hits", copying=1000, lr=5e-3, optimizer="muon", muon_lr=0.03, epochs=2
     ),
     "dflash": Recipe(
         loss="kl", weights="dpace", block_size=9, block_sizes="drawn", anchors=64, lr=6e-3, optimizer="muon",
