@@ -45,7 +45,7 @@ class Desk:
         self.work = work
         self.shares: dict[str, float] = {}
         self._targets: dict[tuple[Path, str], HFModel] = {}
-        self._lessons: dict[tuple[Path, tuple[Any, ...]], list[Lesson]] = {}
+        self._lessons: dict[tuple[Any, ...], list[Lesson]] = {}
         self._made: dict[str, Made] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
@@ -102,9 +102,10 @@ class Desk:
 
     def lessons_of(self, folder: Path, pair: Pair, taps: Sequence[Any] = ()) -> list[Lesson]:
         """What a target writes after a pair's prompts, with features at these taps."""
-        key = (folder, tuple(taps))
+        prompts = self.prompts(pair)
+        key = (folder, tuple(map(tuple, prompts)), pair.limit, tuple(taps))
         if key not in self._lessons:
-            self._lessons[key] = lessons(self.model(folder, "float32"), self.prompts(pair), pair.limit + 8, taps)
+            self._lessons[key] = lessons(self.model(folder, "float32"), prompts, pair.limit + 8, taps)
         return self._lessons[key]
 
     def taught(self, made: Made, pair: Pair, depths: Sequence[int]) -> Any:

@@ -148,7 +148,7 @@ ZLAB = both("dflash", "zlab", head)
 ZLAB_SLIDING = both("dflash", "zlab-sliding", head)
 ZLAB_NORMS = both("dflash", "zlab-norms", head)
 SPECULATORS_DFLASH = both("dflash", "speculators-dflash", head)
-SERVED = ("external", "eagle3")
+SERVED = ("external", "eagle3", "dflash")
 TRAINED = [Pair(mechanism, "", "trained", from_repository, limit=32) for mechanism in SERVED if mechanism in shipped()]
 MTP = {name: both("mtp", name, mtp, prompts="ids") for name in mtp_targets.FAMILIES}
 
