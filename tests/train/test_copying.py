@@ -22,7 +22,7 @@ from tests.train.teaching import job, recipe, run
 
 # Two streams, of four rows and of two.
 BOUNDS = (0, 4, 6)
-TAKEN = torch.tensor([5, 6, 5, 6, 7, 7])
+TOLD = torch.tensor([5, 6, 5, 6, 7, 7])
 NEXT = torch.tensor([6, 5, 6, 9, 7, 8])
 
 
@@ -34,7 +34,7 @@ def data(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def looked(q_NhD: torch.Tensor, k_NgD: torch.Tensor, bounds: tuple[int, ...] = BOUNDS) -> Seeking:
     """The sight after one look."""
-    sight = Seeking(bounds, TAKEN[: bounds[-1]], NEXT[: bounds[-1]])
+    sight = Seeking(bounds, TOLD[: bounds[-1]], NEXT[: bounds[-1]])
     sight.look(q_NhD, k_NgD, torch.zeros(len(k_NgD), k_NgD.shape[1], 8), scale=1.0, window=None, sinks_h=None)
     return sight
 
@@ -49,11 +49,21 @@ def test_the_loss_is_the_share_of_attention_on_entries_of_the_token_to_come() ->
 def test_attention_that_finds_the_entry_loses_nothing_and_one_that_never_does_is_cut() -> None:
     """Queries are of the token to come, keys of the token taken in; then keys of the opposite sign."""
     sizes = torch.eye(10)[:, None].expand(-1, 2, -1)
-    q_NhD, k_NgD = 30 * sizes[NEXT], sizes[TAKEN]
+    q_NhD, k_NgD = 30 * sizes[NEXT], sizes[TOLD]
     for sign, expected in ((1, 0.0), (-1, (2 * MOST + 0.0) / 3)):
         loss = looked(q_NhD, sign * k_NgD).loss
         assert loss is not None
         assert float(loss) == pytest.approx(expected, abs=1e-6)
+
+
+def test_keys_of_others_are_looked_at_behind_the_row_alone() -> None:
+    """The context of a block ends before its anchor: row 2 is left with one entry of two, row 3 with one of three."""
+    told = torch.tensor([5, 6, 5, 6])
+    sight = Seeking([0, 4], told, told, torch.zeros(4, 2, 8))
+    own = torch.full((4, 2, 8), torch.nan)
+    sight.look(torch.zeros(4, 4, 8), own, own, scale=1.0, window=None, sinks_h=None)
+    assert sight.loss is not None
+    assert float(sight.loss) == pytest.approx((math.log(2) + math.log(3)) / 2)
 
 
 def test_a_text_without_repeats_has_no_loss() -> None:
@@ -68,7 +78,7 @@ def test_steps_are_shares_of_what_columns_are() -> None:
     assert column_sizes(torch.tensor([-2.0, 5.0])).tolist() == [2.0, 5.0]
 
 
-@pytest.mark.parametrize("mechanism", ["eagle3", "mtp"])
+@pytest.mark.parametrize("mechanism", ["eagle3", "mtp", "dflash", "dspark"])
 def test_only_what_decides_where_to_look_learns_and_it_moves_slowly_afterwards(
     mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +93,7 @@ def test_only_what_decides_where_to_look_learns_and_it_moves_slowly_afterwards(
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == set(told["learnt"])
     assert any("q_proj" in name for name in moved)
+    assert not any("layers.1." in name for name in moved)
     assert not any(part in name for name in moved for part in ("v_proj", "o_proj", "mlp", "lm_head"))
     rates = {
         id(parameter): group["full_lr"]
@@ -114,8 +125,8 @@ def test_killed_while_it_is_taught_it_begins_as_if_it_had_never_been(
     )
     run(whole)
 
-    def dies(head: Any, batches: Iterable[Any], steps: int, report: Any, **more: Any) -> Any:
-        teach(head, batches, 2, report, **more)
+    def dies(head: Any, seeking: Any, batches: Iterable[Any], steps: int, report: Any, **more: Any) -> Any:
+        teach(head, seeking, batches, 2, report, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -19,7 +19,7 @@ from codraft.formats.outfolder import new_folder
 from codraft.replay.job import Ui
 from codraft.train.batches import Schedule
 from codraft.train.checkpoint import Trainable, export, open_trainable, write_fresh
-from codraft.train.copying import teach
+from codraft.train.copying import block_seeking, serial_seeking, teach
 from codraft.train.distributed import Ranks
 from codraft.train.features import source_of
 from codraft.train.feed import Feed
@@ -81,8 +81,11 @@ def write_taught(means: Means, folder: Path, ui: Ui) -> None:
     source = source_of(job.features, means.data, means.target, drafter.drafter.taps)
     feed = Feed(means.data, source, means.kept, means.target.device)
     batches = (feed.batch(rows, step) for step in count() for rows in means.schedule.step(step))
+    seeking = block_seeking if KINDS[job.mechanism].blocks else serial_seeking
     with ui.stage(f"teach attention to copy, {steps} steps") as report:
-        names, losses = teach(drafter.module, batches, steps, lambda done: report(done, steps), autocast=job.autocast)
+        names, losses = teach(
+            drafter.module, seeking, batches, steps, lambda done: report(done, steps), autocast=job.autocast
+        )
     told = {"learnt": names, "steps": steps, "losses": [round(loss, 4) for loss in losses]}
     with new_folder(folder) as part:
         export(drafter, drafter.parameters, part, torch.float32)

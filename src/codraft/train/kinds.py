@@ -7,8 +7,9 @@ from typing import Literal
 from codraft.core.errors import SpecError
 
 Init = Literal["target", "layers", "random"]
-SERIAL = frozenset({"drafts", "follow", "noise", "copying", "copying_rate"})
-BLOCKS = frozenset({"anchors", "block_size", "block_sizes"})
+COPYING = frozenset({"copying", "copying_rate"})
+SERIAL = COPYING | {"drafts", "follow", "noise"}
+BLOCKS = COPYING | {"anchors", "block_size", "block_sizes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
