@@ -3,9 +3,10 @@
     python benchmarks/train_peers.py PEERS_PYTHON TOKENS.safetensors
 
 PEERS_PYTHON has `speculators`, `nvidia-modelopt` and a CPU build of torch. The same text (512 tokens of the target's
-own, all supervised), the same shapes (one EAGLE-3 layer, TTT 3; two layers of DFlash and DSpark, blocks of 8 behind
-every position), float32, AdamW, forward, backward and optimizer. States of the target are cached, except beside
-Model-Optimizer, which runs the target in every step, and so do we there. Ours and theirs alternate, three rounds.
+own, all but the first supervised), the same shapes (one EAGLE-3 layer, TTT 3; two layers of DFlash and DSpark, blocks
+of 8 behind every position), float32, AdamW, forward, backward and optimizer. States of the target are cached, except
+beside Model-Optimizer, which runs the target in every step, and so do we there. Ours and theirs alternate, three
+rounds.
 """
 
 import json
@@ -113,8 +114,10 @@ def compare(case: Sequence[Any], python: str, source: Path, work: Path) -> tuple
     name, mechanism, script, size, beside, _ = case
     ids = text_of(source)
     data = work / "text.safetensors"
-    mask = np.ones(LENGTH, dtype=bool)
-    write_tokens(data, [Row(ids, mask), Row(ids, mask)], Origin(target="demo", vocab_size=V, template="raw"))
+    mask = np.arange(LENGTH) > 0
+    # Another prompt, to be held out.
+    other = np.where(mask, ids, ids + 1)
+    write_tokens(data, [Row(ids, mask), Row(other, mask)], Origin(target="demo", vocab_size=V, template="raw"))
     job = job_of(mechanism, size, data, work / name.replace(" ", "-"))
     texts = TokenFile(source)
     chosen = draft_ids(replace(job, draft_vocab=None), texts, range(len(texts)), load_card("demo"))

@@ -99,6 +99,15 @@ def test_the_best_checkpoint_by_AL_is_kept_and_not_the_last(
     assert facts["held_out"]["AL"]["3"] == 1.9
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_folders_are_called_as_people_like(mechanism: str, tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
+    """Commas, colons and blanks part options of a drafter on the command line, and nothing here."""
+    first = job(mechanism, tiny_model_dir, data, tmp_path / "a head: 3,5 epochs", max_steps=1, copying=0)
+    run(first)
+    run(job(mechanism, tiny_model_dir, data, tmp_path / "out", max_steps=1, copying=0, source=str(first.output)))
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 def test_another_question_is_another_run(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
     run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2))
     with pytest.raises(SpecError, match=r"asked something else \(recipe"):

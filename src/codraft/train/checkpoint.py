@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from codraft.core.errors import SpecError
-from codraft.core.spec import Sampling, parse_drafter
+from codraft.core.spec import DRAFTER_SPECS, Sampling
 from codraft.decode.drafter import Drafter
 from codraft.decode.hf.load import Card, load_model, resolve_folder
 from codraft.decode.hf.model import HFModel
@@ -90,7 +90,8 @@ def open_trainable(mechanism: str, path: str, target: HFModel, card: Card) -> Tr
     """A drafter of this mechanism in a folder, or of a hub id, in float32, its own tensors learning."""
     folder = resolve_folder(path)
     beside = Beside.of(card, Sampling(), "float32", lambda: target)
-    drafter: Any = build(parse_drafter(f"{mechanism}:{path}"), beside)
+    kind: Any = DRAFTER_SPECS[mechanism]
+    drafter: Any = build(kind(path=path), beside)
     whole = KINDS[mechanism].whole_model
     module: nn.Module = drafter.model.model if whole else drafter.head
     module.float().requires_grad_(True)
