@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,13 @@ from safetensors.torch import load_file
 
 from codraft.cli.train import ShapeFlags
 from codraft.core.errors import SpecError
+from codraft.core.inspection import HeadSummary
+from codraft.models.inspect.job import inspect
 from codraft.train import run as running
 from codraft.train.evaluate import evaluate
+from codraft.train.fresh import Shape
 from codraft.train.held import HeldOut, stream_of
-from codraft.train.kinds import KINDS, refuse_idle
+from codraft.train.kinds import COPYING, KINDS, refuse_idle
 from codraft.train.recipe import Recipe
 from codraft.train.state import FILE
 
@@ -105,14 +109,44 @@ def test_folders_are_called_as_people_like(mechanism: str, tiny_model_dir: Path,
     first = job(mechanism, tiny_model_dir, data, tmp_path / "a head: 3,5 epochs", max_steps=1, copying=0)
     run(first)
     run(job(mechanism, tiny_model_dir, data, tmp_path / "out", max_steps=1, copying=0, source=str(first.output)))
-    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o777 == 0o644
+    # What codraft trains, codraft knows.
+    record = inspect(str(tiny_model_dir), str(tmp_path / "out"))
+    errors = [finding.code for finding in record.findings if finding.severity == "error"]
+    assert not [code for code in errors if not code.startswith("weights.")], (
+        "one step is no training, and all else fits"
+    )
+    assert isinstance(record.drafter, HeadSummary) != KINDS[mechanism].whole_model
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changes", "word"),
+    [
+        ("external", {"shape": Shape(layers=(0, 99))}, "--layers: 99 is none of the target's layers"),
+        ("eagle3", {"shape": Shape(taps=(0, 99))}, "--taps: 99 is none of the target's layers"),
+        ("dflash", {"shape": Shape(taps=(99,))}, "--taps: 99 is none of the target's layers"),
+        ("eagle3", {"draft_vocab": Path("none.json")}, "none.json"),
+        ("eagle3", {"features": Path("none")}, "none"),
+    ],
+)
+def test_nothing_stays_of_a_run_that_is_refused(
+    mechanism: str, changes: dict[str, Any], word: str, tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    """Whoever mends a flag can take the same folder."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for output in (tmp_path / "out", there):
+        with pytest.raises(SpecError, match=word):
+            run(job(mechanism, tiny_model_dir, data, output, **changes))
+    assert not (tmp_path / "out").exists()
+    assert not list(there.iterdir())
 
 
 def test_another_question_is_another_run(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
     run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2))
-    with pytest.raises(SpecError, match=r"asked something else \(recipe"):
+    with pytest.raises(SpecError, match=r"asked something else \(lr was 0.01, now 0.003\)"):
         run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=2, lr=3e-3))
-    with pytest.raises(SpecError, match=r"asked something else \(mechanism"):
+    with pytest.raises(SpecError, match=r"asked something else \(mechanism was"):
         run(job("eagle3", tiny_model_dir, data, tmp_path / "out", max_steps=2))
 
 
@@ -213,7 +247,7 @@ def test_flags_that_would_change_nothing_are_refused(
 def test_flags_that_a_mechanism_has_are_taken() -> None:
     for mechanism, kind in KINDS.items():
         refuse_idle(mechanism, [*kind.recipe, "lr", "loss", "epochs"], kind.shape, None)
-        refuse_idle(mechanism, kind.recipe, [], "head")
+        refuse_idle(mechanism, kind.recipe - COPYING, [], "head")
     every = {word for kind in KINDS.values() for word in kind.shape}
     assert every == {field.name for field in fields(ShapeFlags)}
     assert {word for kind in KINDS.values() for word in kind.recipe} <= {field.name for field in fields(Recipe)}

@@ -1,6 +1,6 @@
 """`codraft train`: a drafter for a target."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -79,8 +79,8 @@ class RecipeFlags:
     copying: Annotated[
         int | None,
         Parameter(
-            help="Steps of a fresh eagle3 or mtp that teach its attention to find what a text repeats before all else, "
-            "no more than the run has itself; 0: none. They need no output head and cost little."
+            help="Steps of a fresh head that teach its attention to find what a text repeats before all else, no more "
+            "than the run has itself; 0: none. They need no output head and cost little."
         ),
     ] = None
     copying_rate: Annotated[
@@ -228,9 +228,16 @@ def train(
         codraft train eagle3 demo --data tokens.safetensors -o my-eagle3
         codraft accept demo -d eagle3:my-eagle3 -p demo:16
 
-    Before: `codraft train show` shows what is supervised, `codraft train plan` what it takes, `codraft train features`
-    writes hidden states once for several runs. It can be killed at any time: the same command goes on, and ends as if
-    it had never been. Under torchrun it runs on several devices.
+    Five commands stand beside it, each with a --help of its own:
+
+        codraft train data       answers of the target, as a token file
+        codraft train show       what of them is supervised, and what is wrong with prompts
+        codraft train plan       disk, memory and time of a run
+        codraft train vocab      a draft vocabulary, and the AL it allows
+        codraft train features   the target's hidden states, once for several runs
+
+    It can be killed at any time: the same command goes on, and ends as if it had never been. run/log.jsonl has a row
+    for each step. Under torchrun it runs on several devices.
     """
     from codraft.core.record import check_destination, emit
 
@@ -280,13 +287,14 @@ def job_of(
     from codraft.train.recipe import recipe_of
 
     refuse_idle(mechanism, how.given(), shape.given(), source)
+    chosen = recipe_of(recipe or ("short" if source is None else "adapt"), mechanism, how.given())
     return TrainJob(
         mechanism=mechanism,
         target=target,
         data=data,
         output=output,
         source=source,
-        recipe=recipe_of(recipe or ("short" if source is None else "adapt"), mechanism, how.given()),
+        recipe=chosen if source is None else replace(chosen, copying=0),
         shape=Shape(
             init=shape.init or kind_of(mechanism).init,
             seed=seed,

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from codraft.cli import options as o
-from codraft.cli.train import BatchFlags, Data, From, Mechanism, RecipeFlags, ShapeFlags
+from codraft.cli.train import BatchFlags, Data, From, MeasureFlags, Mechanism, RecipeFlags, ShapeFlags
 
 
 def plan(
@@ -20,17 +20,20 @@ def plan(
     how: Annotated[RecipeFlags | None, Parameter(name="*")] = None,
     shape: Annotated[ShapeFlags | None, Parameter(name="*")] = None,
     batch: Annotated[BatchFlags | None, Parameter(name="*")] = None,
+    measure: Annotated[MeasureFlags | None, Parameter(name="*")] = None,
+    seed: o.Seed = None,
     dtype: o.Dtype = "auto",
     json: o.Json = None,
 ) -> int:
     """Disk, memory and time of a training run, by term, before anything is loaded.
 
-    Sizes come from the target's config and the token file; time from one matrix product that is measured here. With
-    --features the target's pass counts once, without it in every epoch.
+    Flags are those of `codraft train`, without -o. Sizes come from the target's config and the token file; time from
+    one matrix product that is measured here. With --features the target's pass counts once, or not at all where they
+    are written already; without it in every epoch.
 
         codraft train plan eagle3 path/to/target --data tokens.safetensors
     """
-    from codraft.cli.train import MeasureFlags, job_of
+    from codraft.cli.train import job_of
     from codraft.core.provenance import provenance
     from codraft.core.record import check_destination, emit
     from codraft.core.training import TrainPlanRecord
@@ -43,7 +46,7 @@ def plan(
 
     job = job_of(
         mechanism, target, data, Path("-"), source, recipe, how or RecipeFlags(), shape or ShapeFlags(),
-        batch or BatchFlags(), MeasureFlags(), 0, dtype,
+        batch or BatchFlags(), measure or MeasureFlags(), 0 if seed is None else seed, dtype,
     )  # fmt: skip
     card, file = load_card(target), TokenFile(data, job.rows)
     sizes, work = planning.sizes_of(job, card), planning.work_of(job, file)

@@ -20,10 +20,12 @@ def print_training(record: TrainRecord) -> None:
     whole = sum(record.seconds.values())
     shares = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in record.seconds.items()) if whole else ""
     console.print(
-        f"[bold]{escape(record.output)}[/bold]: step {record.best_step} of {record.steps}, "
+        f"[bold]{escape(record.output)}[/bold]: the best of {record.steps} steps, step {record.best_step}; "
         f"{record.supervised_tokens_seen:,} supervised tokens seen in {record.training_s / 60:.1f} min"
         + ("" if record.tokens_per_s is None else f", {record.tokens_per_s:.0f} tokens/s")
     )
+    if not record.best_step:
+        console.print("  [yellow]No evaluation beat the beginning: what is written has learnt nothing.[/yellow]")
     if shares:
         console.print(f"  time: {shares}")
     console.print(

@@ -62,7 +62,8 @@ def facts_of(
         "from": job.source,
         "parameters": learning,
         "weights_sha256": sha256,
-        "recipe": asdict(job.recipe),
+        # Steps that were asked for take the place of epochs.
+        "recipe": {name: value for name, value in asdict(job.recipe).items() if name != "epochs" or not job.max_steps},
         "columns": {"always": len(shortlist.fixed.ids_C), "drawn": shortlist.drawn},
         "data": {
             "sha256": data.sha256,
@@ -77,6 +78,9 @@ def facts_of(
             "of_steps": bench.loop.steps,
             "supervised_tokens_seen": progress.tokens,
             "seconds": round(progress.seconds, 1),
+            "batch_tokens": job.batch_tokens * job.accumulate * bench.ranks.world,
+            "autocast": job.autocast,
+            "target_dtype": bench.target.dtype,
             "seed": job.seed,
             "processes": bench.ranks.world,
         },
@@ -124,6 +128,10 @@ def readme(facts: dict[str, Any]) -> str:
     idle = idle_words(facts["mechanism"])
     recipe = ", ".join(f"{name} {value}" for name, value in facts["recipe"].items() if name not in idle)
     mechanism = facts["mechanism"]
+    began = "fresh" if facts["from"] is None else facts["from"]
+    columns = facts["columns"]
+    looked = f"{columns['always']:,} tokens" + (f" and {columns['drawn']:,} drawn others" if columns["drawn"] else "")
+    arithmetic = "bfloat16 beside float32 weights" if training["autocast"] else "float32"
     return "\n".join(
         [
             "---",
@@ -138,11 +146,14 @@ def readme(facts: dict[str, Any]) -> str:
             "|---" * (len(held["AL"]) + 1) + "|",
             f"| AL | {curve} |",
             "",
-            f"Acceptance length (bonus token included) on {held['streams']} held-out streams, by replay.",
+            f"Acceptance length (bonus token included) by replay on {held['streams']} streams of the same data, whose "
+            "prompts were held out. Other text gives other AL: measure on yours.",
             "",
             f"* {facts['parameters']:,} parameters of its own; sha256 of the weights {facts['weights_sha256']}",
-            f"* step {training['step']} of {training['of_steps']}, {training['supervised_tokens_seen']:,} supervised "
-            f"tokens seen, {training['seconds'] / 60:.0f} minutes",
+            f"* began as: {began}; step {training['step']} of {training['of_steps']}, batches of "
+            f"{training['batch_tokens']:,} tokens, {training['supervised_tokens_seen']:,} supervised tokens seen, "
+            f"{training['seconds'] / 60:.1f} minutes in {arithmetic}, target in {training['target_dtype']}",
+            f"* losses look at {looked}",
             f"* data: {data['rows']:,} rows, {data['tokens']:,} tokens, {data['supervised']:,} of them written by "
             f"{data['written_by']}",
             f"* recipe: {recipe}",

@@ -76,7 +76,13 @@ def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, T
     """config.json and the weights."""
     text = json.dumps(config, indent=2, ensure_ascii=False, default=str) + "\n"
     (folder / CONFIG).write_text(text, encoding="utf-8")
+    save_weights(tensors, folder)
+
+
+def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """The weights. safetensors lets nobody but their maker read them, and engines run under other names."""
     save_file(dict(tensors), folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).chmod(0o644)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
@@ -136,7 +142,7 @@ def export(trainable: Trainable, state: Mapping[str, Tensor], folder: Path, dtyp
         tensors[trainable.stored[name]] = value.detach().cpu()
     written = {name: as_stored(value, dtype).contiguous() for name, value in tensors.items()}
     (folder / CONFIG).write_bytes((trainable.folder / CONFIG).read_bytes())
-    save_file(written, folder / WEIGHTS, metadata={"format": "pt"})
+    save_weights(written, folder)
     if KINDS[trainable.mechanism].whole_model:
         copy_tokenizer(trainable.folder, folder)
 

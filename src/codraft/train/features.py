@@ -145,6 +145,7 @@ def save_shard(path: Path, tensors: dict[str, Tensor]) -> None:
     part = path.with_suffix(PART)
     try:
         save_file(tensors, part)
+        part.chmod(0o644)
         part.replace(path)
     except OSError as error:
         raise SpecError(write_failure(path, error)) from error

@@ -200,9 +200,22 @@ class Maker:
         return weight.float().clone()
 
 
+def taps_of(source: Source, shape: Shape) -> tuple[int, ...]:
+    """The layers that were named, () where none were."""
+    check_taps(shape.taps, source.num_layers)
+    return shape.taps or ()
+
+
+def check_taps(taps: Sequence[int] | None, num_layers: int) -> None:
+    """SpecError for a layer that the target has not."""
+    outside = next((i for i in taps or () if not 0 <= i < num_layers), None)
+    if outside is not None:
+        raise SpecError(f"--taps: {outside} is none of the target's layers 0..{num_layers - 1}")
+
+
 def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     """One layer over three fused features; its own output head over a reduced vocabulary [EAGLE-3]."""
-    taps, make = shape.taps or usual_taps(source.num_layers), Maker(source, shape)
+    taps, make = taps_of(source, shape) or usual_taps(source.num_layers), Maker(source, shape)
     H, ids = source.hidden, shape.target_ids
     make.layer("midlayer.", min(max(taps) + 1, source.num_layers - 1), inputs=2, ffn=shape.ffn)
     t = make.tensors
@@ -221,6 +234,7 @@ def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
         "num_hidden_layers": 1,
         **source.keys(intermediate_size=shape.ffn or source.ffn),
     }
+    # The usual ones go without saying: engines agree on them, and read a list in two ways.
     if taps != usual_taps(source.num_layers):
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(taps), "use_aux_hidden_state": True}
     if shape.fc_norm:
@@ -246,7 +260,8 @@ def block_taps(num_layers: int, count: int = 3) -> tuple[int, ...]:
 
 def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors]:
     """Qwen3-like layers over a block of masks; embedding and output head are the target's [DFlash] [DSpark]."""
-    taps, layers, make = shape.taps or block_taps(source.num_layers), (shape.layers or (2,))[0], Maker(source, shape)
+    taps = taps_of(source, shape) or block_taps(source.num_layers)
+    layers, make = (shape.layers or (2,))[0], Maker(source, shape)
     H, t = source.hidden, make.tensors
     for i in range(layers):
         make.layer(f"layers.{i}.", source.num_layers - layers + i, ffn=shape.ffn, qk_norm=True)

@@ -5,7 +5,8 @@ The output folder holds the best drafter so far, by AL, in the layout that it be
 """
 
 import json
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from codraft.core.errors import SpecError
+from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import sha256_file, sha256_text, write_failure
 from codraft.core.spec import check_positive
 from codraft.decode.hf.load import Card, load_card
@@ -150,16 +151,23 @@ def prepare(job: TrainJob, ranks: Ranks, ui: Ui) -> Bench:
         )
     kept = kept_lengths(data, job.max_length, loops=job.loops == "keep")
     held = hold_out(data, job.held_out, card.eos_ids, job.depth, kept)
-    rows = learning_rows(data, held, kept)
     with begun(job, data, ranks):
-        with ui.stage(f"load {job.target}"):
-            target = load_target(job.target, job.dtype)
-        alone = schedule_of(job, kept, rows, Ranks())
-        means = Means(
-            job=job, card=card, data=data, target=target, rows=rows, kept=kept, schedule=alone,
-            steps=job.max_steps or alone.steps(job.recipe.epochs),
-        )  # fmt: skip
-        trainable, taught = opened(means, ranks, ui)
+        return bench_of(job, ranks, ui, card, data, kept, held)
+
+
+def bench_of(
+    job: TrainJob, ranks: Ranks, ui: Ui, card: Card, data: TokenFile, kept: NDArray[np.int64], held: HeldOut
+) -> Bench:
+    """Target, drafter and loop."""
+    rows = learning_rows(data, held, kept)
+    with ui.stage(f"load {job.target}"):
+        target = load_target(job.target, job.dtype)
+    alone = schedule_of(job, kept, rows, Ranks())
+    means = Means(
+        job=job, card=card, data=data, target=target, rows=rows, kept=kept, schedule=alone,
+        steps=job.max_steps or alone.steps(job.recipe.epochs),
+    )  # fmt: skip
+    trainable, taught = opened(means, ranks, ui)
     shortlist = shortlist_of(job, trainable, target, data, rows, card)
     objective, taps = objective_of(trainable, target, job.recipe, shortlist, job.seed)
     objective.to(target.device).train()
@@ -224,20 +232,20 @@ def common_tokens(data: TokenFile, rows: Iterable[int], size: int, card: Card) -
 
 @contextmanager
 def begun(job: TrainJob, data: TokenFile, ranks: Ranks) -> Iterator[None]:
-    """A folder to run in, new or of this very run."""
+    """A folder to run in, new or of this very run. Where it is new, nothing stays of a run that is refused."""
     asked = job.asked(data)
     file = job.run / ASKED
-    if file.exists():
-        held = json.loads(file.read_text(encoding="utf-8"))
-        told = json.loads(json.dumps(asked))
-        differing = next((key for key in told if held.get(key) != told[key]), None)
-        if differing is not None:
+    fresh = not file.exists()
+    if not fresh:
+        differing = differences(flat(json.loads(file.read_text(encoding="utf-8"))), flat(json.loads(json.dumps(asked))))
+        if differing:
             raise SpecError(
-                f"{job.output} holds a run that was asked something else ({differing}: {shown(held.get(differing))}, "
-                f"not {shown(told[differing])}); name another folder, or ask the same"
+                f"{job.output} holds a run that was asked something else ({differing}); ask the same, name another "
+                f"folder, or go on from it there with --from {job.output}"
             )
     elif job.output.exists() and any(job.output.iterdir()):
         raise SpecError(f"{job.output} holds files of something else; name a folder that does not exist yet")
+    there = job.output.exists()
     ranks.wait()
     try:
         job.run.mkdir(parents=True, exist_ok=True)
@@ -245,13 +253,24 @@ def begun(job: TrainJob, data: TokenFile, ranks: Ranks) -> Iterator[None]:
             file.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise SpecError(write_failure(job.run, error)) from error
-    yield
+    try:
+        yield
+    except (SpecError, CapabilityError):
+        if fresh and ranks.first:
+            shutil.rmtree(job.run if there else job.output, ignore_errors=True)
+        raise
 
 
-def shown(value: Any) -> str:
-    """A value in an error."""
-    text = json.dumps(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+def flat(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked, parts of recipe and shape by their own names."""
+    parts = {name: value for part in ("recipe", "shape") for name, value in asked.get(part, {}).items()}
+    return {name: value for name, value in asked.items() if name not in ("recipe", "shape")} | parts
+
+
+def differences(held: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """What two runs were asked that is not the same."""
+    names = [name for name in told if held.get(name) != told[name]]
+    return ", ".join(f"{name} was {json.dumps(held.get(name))}, now {json.dumps(told[name])}" for name in names)
 
 
 def resume(bench: Bench) -> Any:

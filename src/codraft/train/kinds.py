@@ -49,6 +49,9 @@ def refuse_idle(mechanism: str, recipe: Collection[str], shape: Collection[str],
     if idle:
         owners = [name for name, one in KINDS.items() if idle[0] in one.recipe | one.shape]
         raise SpecError(f"{flag(idle[0])} is of {', '.join(owners)} and means nothing for {mechanism}; leave it out")
+    taught = sorted(COPYING & {*recipe})
+    if taught and source is not None:
+        raise SpecError(f"{flag(taught[0])} teaches a fresh drafter, and --from goes on from {source}; leave one out")
     if shape and source is not None:
         first = flag(sorted(shape)[0])
         raise SpecError(f"{first} shapes a fresh drafter, and --from goes on from {source}; leave one of them out")

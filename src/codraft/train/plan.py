@@ -15,12 +15,13 @@ from codraft.core.training import PlanTerm
 from codraft.decode.hf.load import Card, read_config
 from codraft.train.begin import DRAFT_VOCAB
 from codraft.train.cuts import kept_lengths
-from codraft.train.fresh import USUAL_MARKOV_RANK
+from codraft.train.fresh import USUAL_MARKOV_RANK, check_taps
 from codraft.train.held import FEWEST, MOST, SHARE
 from codraft.train.job import TrainJob
 from codraft.train.kinds import KINDS
 from codraft.train.objectives.drafts import logits_at_once
 from codraft.train.tokens import TokenFile
+from codraft.train.vocab import read_draft_vocabulary
 
 FLOAT = 4
 # Floats that a layer keeps of a row for the gradient: norms, residuals, queries to output; three of the feed-forward.
@@ -63,6 +64,7 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
     """From the target's config and what is asked; layers are taken for Llama's kind."""
     config = read_config(card.folder, card.id).get_text_config(decoder=True)
     H, L, V = config.hidden_size, config.num_hidden_layers, card.vocab_size
+    check_taps(job.shape.taps, L)
     ffn = getattr(config, "intermediate_size", None) or 4 * H
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -76,7 +78,7 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
     doubled = H * head_dim * (heads + 2 * kv_heads) if kind.reduced else 0
     taps = 0 if kind.whole_model else len(job.shape.taps or (0, 0, 0)) if kind.blocks or kind.reduced else 1
     joins = H * H * (2 if taps == 1 else taps)
-    columns = min(DRAFT_VOCAB if kind.reduced else job.shortlist + job.drawn if job.shortlist else V, V)
+    columns = min(draft_columns(job, V) if kind.reduced else job.shortlist + job.drawn if job.shortlist else V, V)
     return Sizes(
         hidden=H,
         ffn=ffn,
@@ -90,6 +92,13 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
         tables=2 * V * (job.shape.markov_rank or USUAL_MARKOV_RANK) if kind.confident else 0,
         taps=taps,
     )
+
+
+def draft_columns(job: TrainJob, vocab_size: int) -> int:
+    """Tokens that a head of its own drafts from."""
+    if job.draft_vocab is None:
+        return DRAFT_VOCAB
+    return len(read_draft_vocabulary(job.draft_vocab, vocab_size).target_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +145,13 @@ def disk(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     moments = MOMENTS[job.recipe.optimizer]
     # The last layer's output serves losses and MTP.
     layers = len({*range(s.taps), "last"}) if s.taps > 1 else 1
+    features = PlanTerm(
+        name="features, if written once",
+        value=float(w.tokens * layers * s.hidden * 2),
+        of=f"{w.tokens:,} tokens x {layers} layers x {s.hidden} x 2 bytes",
+    )
     return [
-        PlanTerm(
-            name="features, if written once",
-            value=float(w.tokens * layers * s.hidden * 2),
-            of=f"{w.tokens:,} tokens x {layers} layers x {s.hidden} x 2 bytes",
-        ),
+        *([] if written(job) else [features]),
         PlanTerm(
             name="state",
             value=float(s.learnt * FLOAT * (1 + moments)),
@@ -149,6 +159,11 @@ def disk(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
         ),
         PlanTerm(name="drafter", value=float(s.learnt * 2), of=f"{s.learnt:,} weights x 2 bytes"),
     ]
+
+
+def written(job: TrainJob) -> bool:
+    """Whether the target's hidden states lie there already."""
+    return job.features is not None and job.features.exists()
 
 
 def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int, device: str) -> list[PlanTerm]:
@@ -185,7 +200,7 @@ def memory(job: TrainJob, s: Sizes, w: Work, target_bytes: int, device: str) -> 
 def operations(job: TrainJob, s: Sizes, w: Work) -> list[PlanTerm]:
     """Floating-point operations of the whole run, in matrix products."""
     offline = job.features is not None
-    passes = 1.0 if offline else w.epochs
+    passes = 0.0 if written(job) else 1.0 if offline else w.epochs
     target = 2.0 * s.num_layers * s.layer * w.tokens * passes
     own = 2.0 * LEARNING * s.own * w.drafted_rows * w.epochs
     rows = w.drafted_rows * w.epochs * s.columns * s.hidden

@@ -22,10 +22,9 @@ class Recipe:
     """`drafts` are steps of a roll-out (serial heads); `follow`: whether it goes on behind all drafts, or behind hits
     alone, as decoding does. `anchors` blocks a row and `block_size` slots of each (block heads), all of that size or of
     sizes drawn anew every step. `weights` and `decay`: how much later drafts count. `warmup` is a share of all steps.
-    `noise`: half the width of uniform noise on features. `copying`: steps that teach a fresh serial head's
-    attention to find what a text repeats, before all else; what has learnt in them then takes `copying_rate` times the
-    usual rates. `confidence`: weight of DSpark's confidence loss. `lr` is
-    AdamW's; with `muon` matrices take `muon_lr`.
+    `noise`: half the width of uniform noise on features. `copying`: steps that teach a fresh head's attention to find
+    what a text repeats, before all else; what has learnt in them then takes `copying_rate` times the usual rates.
+    `confidence`: weight of DSpark's confidence loss. `lr` is AdamW's; with `muon` matrices take `muon_lr`.
     """
 
     loss: str

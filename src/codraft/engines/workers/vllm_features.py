@@ -43,6 +43,7 @@ def main(path: str) -> None:
             tensors = {f"layer.{layer}": states_TLH[:, i].contiguous() for i, layer in enumerate(job["layers"])}
             part = folder / f".{shard['name']}.part"
             save_file({name: one.to(getattr(torch, job["store"])) for name, one in tensors.items()}, part)
+            part.chmod(0o644)
             part.replace(folder / shard["name"])
             print(json.dumps({"tokens": len(states_TLH)}), flush=True)
     finally:

@@ -115,9 +115,10 @@ def by_other(config: Mapping[str, Any], tensors: Collection[str]) -> Kind | None
         return Kind(mechanism="medusa", family="other", seen=("architectures", names))
     if any("mlpspeculator" in name or name == "mlp_speculator" for name in lower):
         return Kind(mechanism="mlp_speculator", family="other", seen=("architectures", names))
-    own = bool(tensors) and all(name.startswith(("mtp.", "mtp_layers.", "model.mtp.")) for name in tensors)
+    prefixes = ("mtp.", "mtp_layers.", "model.mtp.", "model.mtp_layers.")
+    own = bool(tensors) and all(name.startswith(prefixes) for name in tensors)
     if own or any(name.endswith(("mtp", "mtpmodel", "mtpdraftmodel")) for name in lower):
-        return Kind(mechanism="mtp", family="native", seen=("tensors", "mtp.*") if own else ("architectures", names))
+        return Kind(mechanism="mtp", family="native", seen=("tensors", "mtp") if own else ("architectures", names))
     return None
 
 
