@@ -175,7 +175,7 @@ def test_features_from_disk_are_those_of_the_target_beside(
         (tmp_path / one.name).unlink()
     for tap, states in Offline(tmp_path, some, taps, target).features([7, 0], [20, 3]).items():
         torch.testing.assert_close(beside.features([7, 0], [20, 3])[tap], states, rtol=1e-5, atol=1e-5)
-    with pytest.raises(SpecError, match="another dtype"):
+    with pytest.raises(SpecError, match="whose dtype were"):
         write_features(target, file, layers, tmp_path, torch.bfloat16)
     other = teaching.write_answers(tiny_model_dir, tmp_path / "other.safetensors", count=5)
     with pytest.raises(SpecError, match="of other rows"):

@@ -177,7 +177,9 @@ def check_folder(folder: Path, told: Mapping[str, Any]) -> None:
     differing = [key for key in told if held.get(key) != told[key]]
     if differing:
         key = differing[0]
-        raise SpecError(f"{folder} holds features of another {key} ({held.get(key)}, not {told[key]}); name a new one")
+        raise SpecError(
+            f"{folder} holds features whose {key} were {held.get(key)}, and {told[key]} are asked for; name a new one"
+        )
 
 
 def read_description(folder: Path) -> dict[str, Any]:

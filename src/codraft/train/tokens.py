@@ -62,6 +62,8 @@ class TokenFile:
                 if metadata.get("format") != FORMAT:
                     raise SpecError(f"{path} is no token file of codraft ({FORMAT}); make one with: codraft train data")
                 arrays = {name: handle.get_tensor(name) for name in ("tokens", "ends", "mask", "category")}
+        except FileNotFoundError as error:
+            raise SpecError(f"there is no {path}; make it with: codraft train data") from error
         except (OSError, SafetensorError) as error:
             raise SpecError(f"cannot read {path}: {error}; make it again with: codraft train data") from error
         self.origin = Origin(**json.loads(metadata["origin"]))
