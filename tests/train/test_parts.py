@@ -101,7 +101,7 @@ def test_what_is_adapted_moves_slowly_unless_told_otherwise(mechanism: str, tmp_
     assert adapted.muon_lr == pytest.approx(fresh.muon_lr / 10)
     assert adapted.lr == pytest.approx(fresh.lr / 10)
     assert adapted.copying == 0
-    assert recipe("head", "short") == fresh
+    assert recipe("head", "short") == replace(fresh, copying=0)
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (8, 8)])
