@@ -112,6 +112,21 @@ def random_pieces(name: str, dtype: str, size: int) -> Iterator[tuple[int, bytes
         yield offset, random_bytes(generator, dtype, size - offset if k > PAGES_BETWEEN else PAGE)
 
 
+def as_initialised(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The matrices among them, as noise of one size."""
+    rng = np.random.default_rng(3)
+    return {
+        name: bf16(rng.normal(0, 0.02, tensor[1]))
+        for name, tensor in tensors.items()
+        if isinstance(tensor, tuple) and len(tensor[1]) == 2
+    }
+
+
+def uneven(generator: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+    """Numbers of which some stretches are larger than others: what no initialisation makes."""
+    return np.asarray(generator.normal(0, 0.02, count) * (1 + 0.6 * np.sin(np.arange(count) / 500)))
+
+
 def random_bytes(generator: np.random.Generator, dtype: str, size: int) -> bytes:
     """Ordinary values of a dtype: floats as weights are (no NaN), integers in 0..99, booleans."""
     count = size * 8 // DTYPE_BITS[dtype]
@@ -121,11 +136,11 @@ def random_bytes(generator: np.random.Generator, dtype: str, size: int) -> bytes
         # Below every code for NaN and infinity, and around 1 as a scale.
         return generator.integers(0x30, 0x7B, size, dtype=np.uint8).tobytes()
     if dtype == "BF16":
-        return bf16(generator.normal(0, 0.02, count)).data
+        return bf16(uneven(generator, count)).data
     if dtype == "C64":
-        return generator.normal(0, 0.02, 2 * count).astype("<f4").tobytes()
+        return uneven(generator, 2 * count).astype("<f4").tobytes()
     if dtype[0] == "F":
-        return generator.normal(0, 0.02, count).astype(f"<f{DTYPE_BITS[dtype] // 8}").tobytes()
+        return uneven(generator, count).astype(f"<f{DTYPE_BITS[dtype] // 8}").tobytes()
     return generator.integers(0, 100, count).astype(f"<i{DTYPE_BITS[dtype] // 8}").tobytes()
 
 

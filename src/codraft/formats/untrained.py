@@ -43,13 +43,20 @@ MOST, MOST_REQUESTED, ROWS_REQUESTED = 400, 6, 32
 
 @dataclass(slots=True)
 class Untrained:
-    """Names of tensors that hold one value, NaN or infinity, or what a fresh matrix holds; `norms`: how many norm
-    weights there are, all of them as they are made, 0 where training changed any."""
+    """Names of tensors that hold one value, NaN or infinity, or what a fresh matrix holds, of `matrices` looked into;
+    `norms`: how many norm weights there are, all of them as they are made, 0 where training changed any."""
 
     constant: list[str] = field(default_factory=list)
     not_finite: list[str] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
+    matrices: int = 0
     norms: int = 0
+
+    @property
+    def untouched(self) -> list[str]:
+        """Matrices that look fresh, where most do. Steps of Muon are as even as noise, so that one or two matrices of a
+        trained head may look so too."""
+        return self.fresh if 2 * len(self.fresh) > self.matrices else []
 
 
 def fault_of(source: Source, info: TensorInfo) -> Literal["constant", "not finite"] | None:
@@ -84,7 +91,9 @@ def look(source: Source, tensors: Mapping[str, TensorInfo]) -> Untrained:
     requested = isinstance(source, HubSource)
     matrices = [(name, info) for name, info in tensors.items() if len(info.shape) in (2, 3) and info.dtype in FLOATS]
     matrices.sort(key=lambda pair: -pair[1].num_elements)
-    for name, info in matrices[: MOST_REQUESTED if requested else MOST]:
+    matrices = matrices[: MOST_REQUESTED if requested else MOST]
+    found.matrices = len(matrices)
+    for name, info in matrices:
         fault = fault_of(source, info)
         if fault == "not finite":
             found.not_finite.append(name)

@@ -13,7 +13,7 @@ from codraft.formats.heads import write_eagle3
 from codraft.formats.heads.convert import convert
 from codraft.formats.heads.plan import Conversion
 
-from tests.checkpoints import Tensor, bf16, write_checkpoint
+from tests.checkpoints import Tensor, as_initialised, bf16, write_checkpoint
 from tests.formats.heads import made
 from tests.formats.heads.test_read import side
 from tests.models.inspect.layouts import ALL, spoken
@@ -271,6 +271,7 @@ def test_what_looks_untrained_is_named_and_written_all_the_same(tmp_path: Path) 
     base = side("dflash")
     norms = {name: 8 if "self_attn" in name else H for name in base.tensors if "norm" in name}
     base.tensors |= {name: bf16(np.ones(size)) for name, size in norms.items()}
+    base.tensors |= as_initialised(base.tensors)
     base.tensors["layers.1.mlp.up_proj.weight"] = np.zeros((128, H), "<f4")
     record = run(base, "zlab", tmp_path)
 

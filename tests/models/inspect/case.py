@@ -11,7 +11,7 @@ from codraft.models.inspect.job import inspect
 from codraft.models.inspect.pair import Question
 from codraft.models.inspect.workload import Sample
 
-from tests.checkpoints import WHOLE, Bits, Tensor, as_layout, layout_bytes, random_pieces
+from tests.checkpoints import WHOLE, Bits, Tensor, as_initialised, as_layout, layout_bytes, random_pieces
 from tests.models.inspect.layouts import ALL
 from tests.models.inspect.pairs import Side, Two
 
@@ -81,6 +81,10 @@ class On:
     def holds(self, tensors: Mapping[str, Tensor]) -> Change:
         """More tensors, or others under these names."""
         return lambda two: self.of(two).tensors.update(tensors)
+
+    def initialised(self) -> Change:
+        """Its matrices as noise of one size."""
+        return lambda two: self.of(two).tensors.update(as_initialised(self.of(two).tensors))
 
     def lacks(self, *names: str) -> Change:
         """Without the tensors whose names begin so."""

@@ -11,6 +11,7 @@ from tests.models.inspect.pairs import EMBEDDING, KV, RANK, H, L, Two, V
 
 NAN = bf16(np.full((H, 3 * H), np.nan))
 INF = bf16(np.where(np.arange(3 * H * H).reshape(H, 3 * H) == 0, np.inf, 0.02))
+FRESH = np.random.default_rng(3).normal(0, 0.02, (H, 3 * H))
 ZEROS = bf16(np.zeros((H, 3 * H)))
 FP8 = DRAFTER.says("quantization_config", {"quant_method": "fp8", "bits": 8})
 
@@ -307,6 +308,10 @@ CASES = [
         code="weights.constant", severity="error", words="markov_w2", key="markov_head.markov_w2.weight",
     ),
     Case(
+        name="a head as it was initialised", base="eagle3", changes=(DRAFTER.initialised(),),
+        code="weights.untrained", severity="warning", words="matrices: fc.weight", key="fc.weight",
+    ),
+    Case(
         name="fc holds NaN", base="eagle3_modelopt", changes=(DRAFTER.holds({"fc.weight": NAN}),),
         code="weights.not_finite", severity="error", words="1 of 13 tensors hold NaN", key="fc.weight",
     ),
@@ -527,7 +532,11 @@ NEAR_MISSES = [
         code="weights.constant",
     ),
     NearMiss(name="large but finite", base="eagle3", changes=(DRAFTER.holds({"fc.weight": bf16(
-        np.random.default_rng(3).normal(0, 1e30, (H, 3 * H)))}),), code="weights.not_finite"),
+        1e32 * FRESH)}),), code="weights.not_finite"),
+    NearMiss(name="one matrix as even as noise", base="eagle3", changes=(DRAFTER.holds({"fc.weight": bf16(FRESH)}),),
+             code="weights.untrained"),
+    NearMiss(name="copies of the target's ends are never judged", base="eagle3_whole", code="weights.untrained",
+             changes=(DRAFTER.holds({"lm_head.weight": bf16(np.random.default_rng(3).normal(0, 0.02, (V, H)))}),)),
     NearMiss(name="shards with their index", base="eagle3", changes=(TARGET.has(shards=3), DRAFTER.has(shards=2)),
              code="index.unlisted"),
     NearMiss(

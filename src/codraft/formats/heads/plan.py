@@ -63,7 +63,7 @@ def said_of(found: Untrained) -> list[str]:
     words = [
         (found.not_finite, "tensors that hold NaN or infinity"),
         (found.constant, "matrices that hold one value everywhere"),
-        (found.fresh, "matrices that look as initialised, with no trace of training"),
+        (found.untouched, "matrices that look as initialised, with no trace of training"),
     ]
     said = [f"{what}: {listed(names)}" for names, what in words if names]
     if found.norms > 1:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from codraft.core.inspection import Finding, Severity
 from codraft.formats.heads.check import compare
-from codraft.formats.heads.head import BORROWING_MECHANISMS
+from codraft.formats.heads.head import BORROWING_MECHANISMS, EMBED, HEAD
 from codraft.formats.heads.layout import Expected, Shape, expected
 from codraft.formats.heads.read import proven_head_dim
 from codraft.formats.mtp import TOWER, modules, mtp_tensors
@@ -18,7 +18,7 @@ from codraft.formats.quantnames import (
 )
 from codraft.formats.safetensors import TensorInfo
 from codraft.formats.source import HubSource
-from codraft.formats.untrained import fault_of
+from codraft.formats.untrained import fault_of, look
 from codraft.models.inspect.likeness import Faults, Trunk, both, model_faults, module_faults, read_trunk
 from codraft.models.inspect.pair import (
     HeadModel,
@@ -79,6 +79,15 @@ CONSTANT = Rule(
     fix="Export the checkpoint again from the trained state.",
     seen="lightseekorg/TorchSpec#38",
 )
+UNTRAINED = Rule(
+    code="weights.untrained",
+    severity="warning",
+    title="Most matrices of a head look as they were initialised",
+    consequence="Numbers drawn independently of one distribution say nothing of the target: hardly a draft is "
+    "accepted.",
+    fix="Export the checkpoint again from the trained state, or train it for longer: a few steps leave no trace.",
+    seen="lightseekorg/TorchSpec#38",
+)
 NOT_FINITE = Rule(
     code="weights.not_finite",
     severity="error",
@@ -98,7 +107,7 @@ SELECTOR = Rule(
     fix="Serve it with an engine that names DFlash2 (vLLM's second model runner).",
     seen="vllm-project/vllm#52816, sgl-project/sglang#35371",
 )
-RULES = (MISSING, UNEXPECTED, SHAPE, PACKED, CONSTANT, NOT_FINITE, SELECTOR)
+RULES = (MISSING, UNEXPECTED, SHAPE, PACKED, CONSTANT, UNTRAINED, NOT_FINITE, SELECTOR)
 
 # Matrices looked into; each costs a few small reads, which are slow where they are requests.
 MOST_SAMPLED, MOST_REQUESTED = 400, 24
@@ -129,6 +138,11 @@ def check_head(pair: Pair, drafter: HeadModel) -> Iterator[Finding]:
         seen = drafter.key("architectures") if named is None else tensor_evidence("drafter", named)
         yield SELECTOR.found("a backbone of DFlash with convolutions and a candidate selector", seen)
     yield from check_values(drafter, list(drafter.tensors.values()), None)
+    own = {name: info for name, info in drafter.tensors.items() if name not in (EMBED, HEAD)}
+    fresh = look(drafter.checkpoint.source, own).untouched
+    if fresh:
+        shown = [tensor_evidence("drafter", own[name]) for name in fresh[:8]]
+        yield UNTRAINED.found(f"{len(fresh)} matrices: {listed(fresh)}", *shown)
 
 
 def check_model(pair: Pair, model: Model) -> Iterator[Finding]:
