@@ -9,26 +9,17 @@ from typing import IO, Any
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from codraft.core.errors import SpecError
-from codraft.core.files import PART, part_name, write_failure
+from codraft.train.saving import appearing
 
 
 def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Arrays and header text under `path`, which appears or changes in one step. Equal content gives equal bytes."""
-    part = path.with_name(f"{part_name(path)}{os.getpid()}{PART}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with appearing(path) as part:
         save_file(dict(arrays), part, metadata=dict(metadata))
         with part.open("rb+") as handle:
             sort_header(handle)
             handle.flush()
             os.fsync(handle.fileno())
-        part.chmod(0o644)
-        os.replace(part, path)
-    except OSError as error:
-        raise SpecError(write_failure(path, error)) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def sort_header(file: IO[bytes]) -> None:

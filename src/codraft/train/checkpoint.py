@@ -27,8 +27,9 @@ from codraft.drafters.weights import open_head, read_tensors
 from codraft.formats.checkpoint import open_checkpoint
 from codraft.formats.heads.mtp_layout import read_layout
 from codraft.formats.outfolder import new_folder
-from codraft.train.fresh import MAKERS, Shape, Source
+from codraft.train.fresh import MAKERS, Shape, Source, check_shape
 from codraft.train.kinds import KINDS
+from codraft.train.saving import appearing
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 # Files that make a folder a language model of its own.
@@ -62,6 +63,7 @@ def write_fresh(
     mechanism: str, target: HFModel, card: Card, shape: Shape, folder: Path, text: Sequence[Sequence[int]] = ()
 ) -> None:
     """A new checkpoint under `folder`; `text` is what sizes in it are measured by."""
+    check_shape(shape, KINDS[mechanism], target.num_layers)
     config, tensors = MAKERS[mechanism](Source(target, text), shape)
     whole = KINDS[mechanism].whole_model
     if whole and config.get("tie_word_embeddings"):
@@ -80,9 +82,9 @@ def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, T
 
 
 def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """The weights. safetensors lets nobody but their maker read them, and engines run under other names."""
-    save_file(dict(tensors), folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)
+    """The weights, whole or not at all."""
+    with appearing(folder / WEIGHTS) as part:
+        save_file(dict(tensors), part, metadata={"format": "pt"})
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:

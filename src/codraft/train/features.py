@@ -20,11 +20,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from codraft.core.errors import SpecError
-from codraft.core.files import PART, write_failure
+from codraft.core.files import atomic_write
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.drafters.eagle3 import usual_taps
 from codraft.train.readout import wide
+from codraft.train.saving import appearing
 from codraft.train.tokens import TokenFile
 
 # Tokens of a shard: at a hidden size of 4096, four layers of bfloat16 make half a gigabyte.
@@ -142,15 +143,8 @@ def write_features(
 
 def save_shard(path: Path, tensors: dict[str, Tensor]) -> None:
     """One file, whole or absent."""
-    part = path.with_suffix(PART)
-    try:
+    with appearing(path) as part:
         save_file(tensors, part)
-        part.chmod(0o644)
-        part.replace(path)
-    except OSError as error:
-        raise SpecError(write_failure(path, error)) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def description(data: TokenFile, taps: Sequence[int], dtype: torch.dtype) -> dict[str, Any]:
@@ -168,11 +162,8 @@ def check_folder(folder: Path, told: Mapping[str, Any]) -> None:
     """Begin a folder of features, or go on with one of the same rows and layers."""
     file = folder / "features.json"
     if not file.exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise SpecError(write_failure(file, error)) from error
+        with atomic_write(file) as handle:
+            handle.write(json.dumps(told, indent=1) + "\n")
     held = read_description(folder)
     differing = [key for key in told if held.get(key) != told[key]]
     if differing:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from codraft.core.errors import CapabilityError, SpecError
+from codraft.core.spec import check_positive
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.drafters.eagle3 import usual_taps
 from codraft.formats.heads.head import HEAD
-from codraft.train.kinds import Init
+from codraft.train.kinds import Init, Kind
 
 Tensors = dict[str, Tensor]
 Config = dict[str, Any]
@@ -26,6 +27,8 @@ NOISE = 0.02
 # Noise beside what is copied: small, so that the copy works as it is.
 TRACE = 0.002
 USUAL_MARKOV_RANK = 256
+# A head is a few layers; more is a mistyped list.
+MOST_LAYERS = 64
 # Tokens by which the size of a layer's output is measured, where there is no text to measure it by.
 PROBE = 64
 # A channel that hardly moves is no smaller than this share of the others.
@@ -57,6 +60,35 @@ class Shape:
     block_size: int | None = None
     mask_token_id: int | None = None
     markov_rank: int | None = None
+
+
+def check_taps(taps: Sequence[int] | None, num_layers: int) -> None:
+    """SpecError for a layer that the target has not."""
+    outside = next((i for i in taps or () if not 0 <= i < num_layers), None)
+    if outside is not None:
+        raise SpecError(f"--taps: {outside} is none of the target's layers 0..{num_layers - 1}")
+
+
+def check_shape(shape: Shape, kind: Kind, num_layers: int) -> None:
+    """SpecError for what no drafter of this kind can be made with for a target of so many layers."""
+    for name in ("ffn", "markov_rank"):
+        check_positive(getattr(shape, name), f"--{name.replace('_', '-')}")
+    check_taps(shape.taps, num_layers)
+    layers = shape.layers
+    if layers is None:
+        return
+    if len(layers) == 1:
+        most = num_layers if kind.whole_model else MOST_LAYERS
+        if not 1 <= layers[0] <= most:
+            raise SpecError(f"--layers must be from 1 to {most}, a number of layers; got {layers[0]}")
+    elif not kind.whole_model:
+        raise SpecError(
+            f"--layers is a number of layers here, from 1 to {MOST_LAYERS}; got {','.join(map(str, layers))}"
+        )
+    else:
+        outside = next((i for i in layers if not 0 <= i < num_layers), None)
+        if outside is not None:
+            raise SpecError(f"--layers: {outside} is none of the target's layers 0..{num_layers - 1}")
 
 
 class Source:
@@ -200,22 +232,9 @@ class Maker:
         return weight.float().clone()
 
 
-def taps_of(source: Source, shape: Shape) -> tuple[int, ...]:
-    """The layers that were named, () where none were."""
-    check_taps(shape.taps, source.num_layers)
-    return shape.taps or ()
-
-
-def check_taps(taps: Sequence[int] | None, num_layers: int) -> None:
-    """SpecError for a layer that the target has not."""
-    outside = next((i for i in taps or () if not 0 <= i < num_layers), None)
-    if outside is not None:
-        raise SpecError(f"--taps: {outside} is none of the target's layers 0..{num_layers - 1}")
-
-
 def eagle3(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     """One layer over three fused features; its own output head over a reduced vocabulary [EAGLE-3]."""
-    taps, make = taps_of(source, shape) or usual_taps(source.num_layers), Maker(source, shape)
+    taps, make = shape.taps or usual_taps(source.num_layers), Maker(source, shape)
     H, ids = source.hidden, shape.target_ids
     make.layer("midlayer.", min(max(taps) + 1, source.num_layers - 1), inputs=2, ffn=shape.ffn)
     t = make.tensors
@@ -260,7 +279,7 @@ def block_taps(num_layers: int, count: int = 3) -> tuple[int, ...]:
 
 def block(source: Source, shape: Shape, mechanism: str) -> tuple[Config, Tensors]:
     """Qwen3-like layers over a block of masks; embedding and output head are the target's [DFlash] [DSpark]."""
-    taps = taps_of(source, shape) or block_taps(source.num_layers)
+    taps = shape.taps or block_taps(source.num_layers)
     layers, make = (shape.layers or (2,))[0], Maker(source, shape)
     H, t = source.hidden, make.tensors
     for i in range(layers):
@@ -333,9 +352,6 @@ def external(source: Source, shape: Shape) -> tuple[Config, Tensors]:
     chosen = shape.layers or (max(1, source.num_layers // 4),)
     if len(chosen) == 1:
         chosen = spread(source.num_layers, min(chosen[0], source.num_layers))
-    outside = next((i for i in chosen if not 0 <= i < source.num_layers), None)
-    if outside is not None:
-        raise SpecError(f"--layers: {outside} is none of the target's layers 0..{source.num_layers - 1}")
     config = source.target.model.config.to_dict()
     # Where the target lies on this machine.
     config.pop("_name_or_path", None)

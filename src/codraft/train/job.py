@@ -5,6 +5,7 @@ The output folder holds the best drafter so far, by AL, in the layout that it be
 """
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from codraft.core.errors import CapabilityError, SpecError
-from codraft.core.files import sha256_file, sha256_text, write_failure
+from codraft.core.files import atomic_write, sha256_file, sha256_text, write_failure
 from codraft.core.spec import check_positive
 from codraft.decode.hf.load import Card, load_card
 from codraft.decode.hf.model import HFModel
@@ -43,6 +44,8 @@ from codraft.train.tokens import TokenFile
 
 Loops = Literal["cut", "keep"]
 RUN, ASKED = "run", "asked.json"
+# What a run leaves that is killed before it has said what it is.
+BEGUN = re.compile(r"\..*\.part|begin|fresh|copying\.json")
 DEFAULT_SHORTLIST, DEFAULT_DRAWN = 12288, 2048
 
 # Parts of a job that make another run of it, and stand in `asked.json` as they are.
@@ -50,6 +53,11 @@ ASKED_AS_GIVEN = (
     "rows", "shortlist", "drawn", "max_length", "loops", "batch_tokens", "accumulate", "max_steps", "held_out",
     "select", "dtype", "autocast", "seed",
 )  # fmt: skip
+
+
+# What 0 stands for, and what no machine has or no user means.
+NONE = {"shortlist": "all of them", "drawn": "none"}
+MOST = {"depth": 64, "accumulate": 1 << 16, "batch_tokens": 1 << 24, "max_length": 1 << 24}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +102,18 @@ class TrainJob:
             )
         for name in ("max_length", "batch_tokens", "accumulate", "eval_every", "save_every", "depth", "select"):
             check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
-        check_positive(self.max_steps, "--max-steps")
-        check_positive(self.rows, "--rows")
+        for name in ("max_steps", "rows"):
+            check_positive(getattr(self, name), f"--{name.replace('_', '-')}")
+        for name in ("shortlist", "drawn"):
+            if getattr(self, name) < 0:
+                raise SpecError(f"--{name} is a number of columns, 0 for {NONE[name]}; got {getattr(self, name)}")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise SpecError(f"--{name.replace('_', '-')} must be at most {most:,}; got {getattr(self, name):,}")
+        if not 0 <= self.seed < 1 << 63:
+            raise SpecError(f"--seed must be in 0..2**63 - 1; got {self.seed}")
+        if self.dtype == "float64":
+            raise SpecError("--dtype float64: drafters learn in float32; take auto, float32, bfloat16 or float16")
         if self.select > self.depth:
             raise SpecError(f"--select must be at most --depth {self.depth}; got {self.select}")
 
@@ -243,14 +261,15 @@ def begun(job: TrainJob, data: TokenFile, ranks: Ranks) -> Iterator[None]:
                 f"{job.output} holds a run that was asked something else ({differing}); ask the same, name another "
                 f"folder, or go on from it there with --from {job.output}"
             )
-    elif job.output.exists() and any(job.output.iterdir()):
-        raise SpecError(f"{job.output} holds files of something else; name a folder that does not exist yet")
     there = job.output.exists()
+    if fresh and there:
+        refuse_foreign(job)
     ranks.wait()
     try:
         job.run.mkdir(parents=True, exist_ok=True)
         if ranks.first and not file.exists():
-            file.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
+            with atomic_write(file) as handle:
+                handle.write(json.dumps(asked, indent=1) + "\n")
     except OSError as error:
         raise SpecError(write_failure(job.run, error)) from error
     try:
@@ -259,6 +278,20 @@ def begun(job: TrainJob, data: TokenFile, ranks: Ranks) -> Iterator[None]:
         if fresh and ranks.first:
             shutil.rmtree(job.run if there else job.output, ignore_errors=True)
         raise
+
+
+def refuse_foreign(job: TrainJob) -> None:
+    """SpecError for an output folder that holds more than a run which was killed as it began."""
+    try:
+        if not job.output.is_dir():
+            raise SpecError(f"{job.output} is a file, and the drafter is a folder; name another place")
+        begun = [one.name for one in job.run.iterdir()] if job.run.is_dir() else []
+        if {one.name for one in job.output.iterdir()} <= {RUN} and all(BEGUN.fullmatch(name) for name in begun):
+            shutil.rmtree(job.run, ignore_errors=True)
+            return
+    except OSError as error:
+        raise SpecError(f"cannot look into {job.output}: {error.strerror or error}; name another place") from error
+    raise SpecError(f"{job.output} holds files of something else; name a folder that does not exist yet")
 
 
 def flat(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The log of a run: JSON lines for machines, TensorBoard where it is installed."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from codraft.core.curve import CurvePoint
 from codraft.core.errors import SpecError
-from codraft.core.files import write_failure
+from codraft.core.files import atomic_write, write_failure
 from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
 from codraft.train.loop import StepReport
@@ -58,20 +60,30 @@ class Log:
 
     def _write(self, row: dict[str, Any]) -> None:
         if self._file is not None:
-            self._file.write(json.dumps(row) + "\n")
-            self._file.flush()
+            with self._telling():
+                self._file.write(json.dumps(row) + "\n")
+                self._file.flush()
 
     def _scalars(self, step: int, values: dict[str, float | None]) -> None:
         if self._board is not None:
-            for name, value in values.items():
-                if value is not None:
-                    self._board.add_scalar(name, value, step)
+            with self._telling():
+                for name, value in values.items():
+                    if value is not None:
+                        self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
         """All on disk."""
-        for one in (self._file, self._board):
-            if one is not None:
-                one.close()
+        with self._telling():
+            for one in (self._file, self._board):
+                if one is not None:
+                    one.close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SpecError(write_failure(self.path, error)) from error
 
 
 def by_depth(curve: list[CurvePoint]) -> dict[str, float]:
@@ -90,7 +102,8 @@ def keep_until(path: Path, step: int) -> None:
         row = json.loads(line)
         if row["step"] < step or (row["kind"] == "evaluation" and row["step"] <= step):
             kept.append(line)
-    path.write_text("".join(kept), encoding="utf-8")
+    with atomic_write(path) as handle:
+        handle.write("".join(kept))
 
 
 def board(folder: Path, step: int) -> Any:

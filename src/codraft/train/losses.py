@@ -120,6 +120,8 @@ def parse_mix(text: str) -> Mix:
         name, equals, number = part.strip().partition("=")
         if name not in LOSSES:
             raise SpecError(f"--loss {text}: no loss is called '{name}'; choose of {', '.join(LOSSES)}")
+        if name in weights:
+            raise SpecError(f"--loss {text}: {name} stands there twice; give it one weight")
         try:
             weights[name] = float(number) if equals else 1.0
         except ValueError:

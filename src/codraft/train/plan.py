@@ -15,7 +15,7 @@ from codraft.core.training import PlanTerm
 from codraft.decode.hf.load import Card, read_config
 from codraft.train.begin import DRAFT_VOCAB
 from codraft.train.cuts import kept_lengths
-from codraft.train.fresh import USUAL_MARKOV_RANK, check_taps
+from codraft.train.fresh import USUAL_MARKOV_RANK, check_shape
 from codraft.train.held import FEWEST, MOST, SHARE
 from codraft.train.job import TrainJob
 from codraft.train.kinds import KINDS
@@ -64,7 +64,7 @@ def sizes_of(job: TrainJob, card: Card) -> Sizes:
     """From the target's config and what is asked; layers are taken for Llama's kind."""
     config = read_config(card.folder, card.id).get_text_config(decoder=True)
     H, L, V = config.hidden_size, config.num_hidden_layers, card.vocab_size
-    check_taps(job.shape.taps, L)
+    check_shape(job.shape, KINDS[job.mechanism], L)
     ffn = getattr(config, "intermediate_size", None) or 4 * H
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads

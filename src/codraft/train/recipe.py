@@ -5,6 +5,7 @@ Figures of the published ones are their repositories' defaults or examples, at t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, Literal
 
 from codraft.core.errors import SpecError
@@ -15,6 +16,10 @@ Optimizer = Literal["adamw", "muon"]
 Decline = Literal["cosine", "linear", "constant"]
 Follow = Literal["all", "hits"]
 BlockSizes = Literal["fixed", "drawn"]
+
+
+# Passes over data that no run comes to the end of.
+MOST_EPOCHS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +60,15 @@ class Recipe:
         for name, low in (("drafts", 1), ("anchors", 1), ("block_size", 2)):
             if getattr(self, name) < low:
                 raise SpecError(f"--{name.replace('_', '-')} must be at least {low}; got {getattr(self, name)}")
-        for name in ("lr", "epochs", "clip"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise SpecError(f"--{name} must be above 0; got {getattr(self, name):g}")
+        for name in ("lr", "clip"):
+            if not 0 < getattr(self, name) < inf:
+                raise SpecError(f"--{name} must be a finite number above 0; got {getattr(self, name):g}")
+        for name in ("muon_lr", "weight_decay", "confidence", "noise"):
+            if not 0 <= getattr(self, name) < inf:
+                word = name.replace("_", "-")
+                raise SpecError(f"--{word} must be a finite number, 0 or above; got {getattr(self, name):g}")
+        if not 0 < self.epochs <= MOST_EPOCHS:
+            raise SpecError(f"--epochs must be above 0 and at most {MOST_EPOCHS:,}; got {self.epochs:g}")
         if self.copying < 0 or not 0 <= self.copying_rate <= 1:
             raise SpecError(
                 "--copying is a number of steps, 0 for none, and --copying-rate a share from 0 to 1; got "

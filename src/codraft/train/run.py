@@ -1,8 +1,10 @@
 """One run from its first step, or from where it was saved, to its last."""
 
+import math
 import time
 from dataclasses import dataclass
 
+from codraft.core.errors import SpecError
 from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
 from codraft.replay.job import Ui
@@ -42,6 +44,11 @@ class Run:
                 number = self.progress.step
                 start = time.perf_counter()
                 found = bench.loop.step(number)
+                if not math.isfinite(found.loss + found.norm):
+                    raise SpecError(
+                        f"step {number} diverged: loss {found.loss:g}, gradient {found.norm:g}; {job.output} holds the "
+                        "best drafter so far; take lower rates (--lr, --muon-lr) or a longer --warmup in another folder"
+                    )
                 self.progress.step, self.progress.tokens = number + 1, self.progress.tokens + found.anchors
                 self.progress.seconds += time.perf_counter() - start
                 self.log.step(found, self.progress)

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.optim import Optimizer
 
 from codraft.core.errors import SpecError
-from codraft.core.files import PART, write_failure
+from codraft.train.saving import appearing
 
 FILE = "state.safetensors"
 MODEL, MOMENT = "model.", "optimizer."
@@ -61,14 +61,8 @@ def save_state(
             else:
                 scalars[f"{key}.{name}"] = value
     header = {"progress": json.dumps(asdict(progress)), "scalars": json.dumps(scalars)}
-    part = folder / f".{FILE}{PART}"
-    try:
+    with appearing(folder / FILE) as part:
         save_file({name: value.contiguous() for name, value in tensors.items()}, part, metadata=header)
-        part.replace(folder / FILE)
-    except OSError as error:
-        raise SpecError(write_failure(folder / FILE, error)) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def trained(module: nn.Module) -> dict[str, Tensor]:
