@@ -1,6 +1,7 @@
 """Whole runs on a tiny target: what is learnt, what a kill changes (nothing), what comes out."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from codraft.cli.train import ShapeFlags
@@ -140,6 +142,73 @@ def test_nothing_stays_of_a_run_that_is_refused(
             run(job(mechanism, tiny_model_dir, data, output, **changes))
     assert not (tmp_path / "out").exists()
     assert not list(there.iterdir())
+
+
+def test_what_a_run_was_made_of_is_what_it_goes_on_with(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
+    """Weights of the target and of the drafter it began as, told by what they hold, not by where they lie."""
+    target, head = tmp_path / "target", tmp_path / "head"
+    shutil.copytree(tiny_model_dir, target)
+    run(job("mtp", target, data, head, max_steps=1))
+    asked = job("mtp", target, data, tmp_path / "out", max_steps=2, source=str(head), copying=0)
+    run(asked)
+    for folder, word in ((head, "from_weights"), (target, "target_weights")):
+        weights = folder / "model.safetensors"
+        kept = weights.read_bytes()
+        weights.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+        with pytest.raises(SpecError, match=word):
+            run(asked)
+        weights.write_bytes(kept)
+    run(asked)
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_finished_run_whose_drafter_is_gone_says_so(
+    harm: str, tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    asked = job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=1)
+    run(asked)
+    weights = asked.output / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.unlink()
+    if harm == "cut":
+        weights.write_bytes(whole[:-100])
+    with pytest.raises(SpecError, match="is not what this run wrote there"):
+        run(asked)
+
+
+def test_what_diverges_is_told_and_not_saved(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:
+    asked = job("eagle3", tiny_model_dir, data, tmp_path / "out", lr=1e30, copying=0, save_every=1)
+    with pytest.raises(SpecError, match=r"step \d+ diverged: .*--lr"):
+        run(asked)
+    assert not any(value.isnan().any() for value in load_file(asked.output / "model.safetensors").values())
+
+
+@pytest.mark.parametrize("left", [[], ["begin", "fresh"], [".asked.json.x.part"]])
+def test_a_run_that_was_killed_as_it_began_begins_again(
+    left: list[str], tiny_model_dir: Path, data: Path, tmp_path: Path
+) -> None:
+    asked = job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=1, copying=0)
+    asked.run.mkdir(parents=True)
+    for name in left:
+        (asked.run / name).mkdir()
+    run(asked)
+    other = job("mtp", tiny_model_dir, data, tmp_path / "other", max_steps=1, copying=0)
+    (other.run / "mine").mkdir(parents=True)
+    with pytest.raises(SpecError, match="holds files of something else"):
+        run(other)
+
+
+def test_a_full_disk_is_a_sentence(
+    tiny_model_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors has an error of its own for that."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("codraft.train.state.save_file", full)
+    with pytest.raises(SpecError, match=r"state\.safetensors: the disk is full"):
+        run(job("mtp", tiny_model_dir, data, tmp_path / "out", max_steps=1, copying=0))
 
 
 def test_another_question_is_another_run(tiny_model_dir: Path, data: Path, tmp_path: Path) -> None:

@@ -113,6 +113,20 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def refuse_changed(output: Path) -> None:
+    """SpecError where the best drafter so far is not there as the run wrote it: nothing could give it back."""
+    weights = output / WEIGHTS
+    try:
+        whole = sha256_file(weights) == read_facts(output)["weights_sha256"]
+    except (OSError, KeyError, TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise SpecError(
+            f"{weights} is not what this run wrote there, the best drafter so far; put it back beside its "
+            "codraft.json, or train in another folder"
+        )
+
+
 def write_table(bench: "Bench", result: AcceptanceResult) -> None:
     """The AL table of the drafter in the output folder, anew."""
     facts = read_facts(bench.job.output) | {"held_out": table_of(bench, result)}

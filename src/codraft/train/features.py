@@ -21,9 +21,11 @@ from torch import Tensor
 
 from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write
+from codraft.decode.hf.load import resolve_folder
 from codraft.decode.hf.model import HFModel
 from codraft.decode.target import Tap
 from codraft.drafters.eagle3 import usual_taps
+from codraft.train.identity import weights_id
 from codraft.train.readout import wide
 from codraft.train.saving import appearing
 from codraft.train.tokens import TokenFile
@@ -33,6 +35,7 @@ SHARD_TOKENS = 16384
 # Rows of the target's pass are padded to the longest of so many tokens.
 PASS_TOKENS = 4096
 SCHEMA = "codraft.features/1"
+KEYS = {"data", "taps", "dtype"}
 
 
 class FeatureSource(Protocol):
@@ -125,7 +128,7 @@ def write_features(
     target: HFModel, data: TokenFile, taps: Sequence[int], folder: Path, dtype: torch.dtype, progress: Any = None
 ) -> int:
     """All shards that are not there yet; how many were written."""
-    told = description(data, taps, dtype)
+    told = description(data, taps, dtype, weights_id(resolve_folder(target.id)))
     check_folder(folder, told)
     shards = shards_of(data.lengths)
     written = 0
@@ -147,11 +150,12 @@ def save_shard(path: Path, tensors: dict[str, Tensor]) -> None:
         save_file(tensors, part)
 
 
-def description(data: TokenFile, taps: Sequence[int], dtype: torch.dtype) -> dict[str, Any]:
-    """What a folder of features is of."""
+def description(data: TokenFile, taps: Sequence[int], dtype: torch.dtype, weights: str) -> dict[str, Any]:
+    """What a folder of features is of; `weights` are the target's."""
     return {
         "schema": SCHEMA,
         "target": data.origin.target,
+        "target_weights": weights,
         "data": data.sha256,
         "taps": sorted(taps),
         "dtype": str(dtype).removeprefix("torch."),
@@ -180,7 +184,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         held = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SpecError(f"{folder} holds no features ({error}); write some with: codraft train features") from error
-    if not isinstance(held, dict) or held.get("schema") != SCHEMA:
+    if not isinstance(held, dict) or held.get("schema") != SCHEMA or not held.keys() >= KEYS:
         raise SpecError(f"{file} is no description of features ({SCHEMA}); write some with: codraft train features")
     return held
 
@@ -192,6 +196,13 @@ class Offline:
         held = read_description(folder)
         if held["data"] != data.sha256:
             raise SpecError(f"{folder} holds features of other rows than {data.path}; write them for these")
+        # What was written before weights were noted down is taken at its word.
+        if target is not None and "target_weights" in held:
+            ours = weights_id(resolve_folder(target.id))
+            if held["target_weights"] != ours:
+                raise SpecError(
+                    f"{folder} holds features of other weights than {target.id} has; write them with this target"
+                )
         self.target, self.taps = target, tuple(taps)
         self._last = None if target is None else target.num_layers - 1
         wanted = sorted({self._stored(tap) for tap in taps})

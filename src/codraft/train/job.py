@@ -21,7 +21,7 @@ from torch import Tensor
 from codraft.core.errors import CapabilityError, SpecError
 from codraft.core.files import atomic_write, sha256_file, sha256_text, write_failure
 from codraft.core.spec import check_positive
-from codraft.decode.hf.load import Card, load_card
+from codraft.decode.hf.load import Card, load_card, resolve_folder
 from codraft.decode.hf.model import HFModel
 from codraft.replay.job import Ui
 from codraft.train.batches import BatchPlan, Schedule
@@ -29,10 +29,11 @@ from codraft.train.begin import Means, counts_of, opened
 from codraft.train.checkpoint import Trainable, load_target
 from codraft.train.cuts import kept_lengths
 from codraft.train.distributed import Parallel, Ranks, recompute_feed_forwards, shared
-from codraft.train.features import FeatureSource, source_of
+from codraft.train.features import FeatureSource, read_description, source_of
 from codraft.train.feed import Feed
 from codraft.train.fresh import Shape
 from codraft.train.held import HeldOut, hold_out, learning_rows
+from codraft.train.identity import weights_id
 from codraft.train.kinds import kind_of
 from codraft.train.loop import Loop
 from codraft.train.objective import columns_of, objective_of, reduced_ids
@@ -132,6 +133,11 @@ class TrainJob:
             "recipe": asdict(self.recipe),
             "shape": {name: plain(getattr(self.shape, name)) for name in Shape.__slots__},
         }
+        told["target_weights"] = weights_id(resolve_folder(self.target))
+        if self.source is not None:
+            told["from_weights"] = weights_id(resolve_folder(self.source))
+        # Stored numbers are rounded, so that a run with them is another run than one without.
+        told["features"] = None if self.features is None else read_description(self.features)["dtype"]
         if self.draft_vocab is not None:
             told["draft_vocab"] = sha256_file(self.draft_vocab)
         for name in ASKED_AS_GIVEN:
@@ -301,9 +307,9 @@ def flat(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(held: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """What two runs were asked that is not the same."""
-    names = [name for name in told if held.get(name) != told[name]]
-    return ", ".join(f"{name} was {json.dumps(held.get(name))}, now {json.dumps(told[name])}" for name in names)
+    """What two runs were asked that is not the same. What an earlier codraft did not note down is not compared."""
+    names = [name for name in told if name in held and held[name] != told[name]]
+    return ", ".join(f"{name} was {json.dumps(held[name])}, now {json.dumps(told[name])}" for name in names)
 
 
 def resume(bench: Bench) -> Any:

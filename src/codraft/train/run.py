@@ -8,7 +8,7 @@ from codraft.core.errors import SpecError
 from codraft.core.schema import AcceptanceResult
 from codraft.core.training import Forecast
 from codraft.replay.job import Ui
-from codraft.train.card import read_facts, write_drafter, write_table
+from codraft.train.card import read_facts, refuse_changed, write_drafter, write_table
 from codraft.train.checkpoint import Trainable, open_trainable
 from codraft.train.distributed import Ranks
 from codraft.train.evaluate import depths_on_the_way, evaluate, point_at
@@ -58,6 +58,8 @@ class Run:
                 if done % job.save_every == 0 or done % job.eval_every == 0 or done == steps:
                     self.save()
                 report(done, steps)
+        if bench.ranks.first:
+            refuse_changed(job.output)
         self.tabulate()
 
     def measure(self) -> None:

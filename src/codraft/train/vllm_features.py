@@ -13,6 +13,7 @@ from codraft.core.errors import SpecError
 from codraft.core.files import atomic_write, write_failure
 from codraft.train.data.vllm_writer import last_line, stop
 from codraft.train.features import check_folder, description, shards_of
+from codraft.train.identity import weights_id
 from codraft.train.tokens import TokenFile
 
 JOB, LOG = "vllm.job.json", "vllm.log"
@@ -31,7 +32,7 @@ def write_by_vllm(
     progress: Callable[[int, int], None],
 ) -> int:
     """All shards that are not there yet; how many were written. SpecError with vLLM's last words where it fails."""
-    told = description(data, layers, store)
+    told = description(data, layers, store, weights_id(target_folder))
     check_folder(folder, told)
     shards = shards_of(data.lengths)
     left = [one for one in shards if not (folder / one.name).exists()]
