@@ -3,11 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from codraft.core.errors import SpecError
@@ -112,6 +114,50 @@ def test_a_safetensors_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     save_file({"weight": np.zeros(3, dtype=np.float32)}, path)
     with pytest.raises(SpecError, match="no token file of codraft"):
         TokenFile(path)
+
+
+HARM: dict[str, tuple[str, Any]] = {
+    "ids as floats": ("tokens", np.ones(5, dtype=np.float32)),
+    "an id outside": ("tokens", np.array([1, 2, 300, 4, 5], dtype=np.uint16)),
+    "ends in two dimensions": ("ends", np.array([[3], [5]], dtype=np.int64)),
+    "no ends": ("ends", np.zeros(0, dtype=np.int64)),
+    "an end below zero": ("ends", np.array([-3, 5], dtype=np.int64)),
+    "an empty row": ("ends", np.array([5, 5], dtype=np.int64)),
+    "ends before the tokens do": ("ends", np.array([2, 4], dtype=np.int64)),
+    "a mask of floats": ("mask", np.ones(1, dtype=np.float32)),
+    "no mask": ("mask", np.zeros(0, dtype=np.uint8)),
+    "a long mask": ("mask", np.zeros(2, dtype=np.uint8)),
+    "a category too few": ("category", np.zeros(1, dtype=np.uint16)),
+    "a category that has no name": ("category", np.array([0, 2], dtype=np.uint16)),
+    "an origin that is no JSON": ("origin", "{"),
+    "an origin without a target": ("origin", '{"vocab_size": 300, "template": "chat"}'),
+    "an origin with more": ("origin", '{"target": "a", "vocab_size": 300, "template": "chat", "more": 1}'),
+    "an origin that is a list": ("origin", "[]"),
+    "a vocabulary that is a text": ("origin", '{"target": "a", "vocab_size": "300", "template": "chat"}'),
+    "a vocabulary of none": ("origin", '{"target": "a", "vocab_size": 0, "template": "chat"}'),
+    "deep nesting": ("origin", "[" * 100_000),
+    "categories that are numbers": ("categories", "[1]"),
+    "categories that are none": ("categories", "{}"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_broken_file_is_one_sentence(harm: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    write_tokens(path, [row([1, 2, 3], [True] * 3, "a"), row([4, 5], [False, True])], origin())
+    with safe_open(path, framework="np") as handle:
+        told, arrays = handle.metadata(), {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    name, value = HARM[harm]
+    (told if isinstance(value, str) else arrays)[name] = value
+    save_file(arrays, path, metadata=told)
+    with pytest.raises(SpecError, match=str(path)):
+        TokenFile(path)
+
+
+def test_rows_of_more_categories_than_two_bytes_count(tmp_path: Path) -> None:
+    path, count = tmp_path / "t.safetensors", (1 << 16) + 2
+    write_tokens(path, [row([1], [True], f"c{i:06d}") for i in range(count)], origin())
+    assert TokenFile(path).row(count - 1).category == f"c{count - 1:06d}"
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:

@@ -18,10 +18,13 @@ from safetensors import SafetensorError, safe_open
 
 from codraft.core.errors import SpecError
 from codraft.core.files import sha256_file
+from codraft.core.spec import check_positive, load
 from codraft.train.arrays import save_arrays
 
 # In the metadata, by which a reader knows the file and its version.
 FORMAT = "codraft.tokens/1"
+ARRAYS = ("tokens", "ends", "mask", "category")
+CATEGORY_KINDS = (np.uint16, np.uint32)
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -61,17 +64,17 @@ class TokenFile:
                 metadata = handle.metadata() or {}
                 if metadata.get("format") != FORMAT:
                     raise SpecError(f"{path} is no token file of codraft ({FORMAT}); make one with: codraft train data")
-                arrays = {name: handle.get_tensor(name) for name in ("tokens", "ends", "mask", "category")}
+                arrays = {name: handle.get_tensor(name) for name in ARRAYS}
         except FileNotFoundError as error:
             raise SpecError(f"there is no {path}; make it with: codraft train data") from error
         except (OSError, SafetensorError) as error:
             raise SpecError(f"cannot read {path}: {error}; make it again with: codraft train data") from error
-        self.origin = Origin(**json.loads(metadata["origin"]))
-        self.categories: list[str] = json.loads(metadata["categories"])
+        self.origin, self.categories = told(path, metadata)
+        wrong = fault(arrays, len(self.categories), self.origin.vocab_size)
+        if wrong is not None:
+            raise SpecError(f"{path} is broken: {wrong}; make it again with: codraft train data")
         self._tokens, self._ends = arrays["tokens"], arrays["ends"].astype(np.int64)
         self._mask, self._category = arrays["mask"], arrays["category"]
-        if len(self._ends) and (int(self._ends[-1]) != len(self._tokens) or bool((np.diff(self._ends) <= 0).any())):
-            raise SpecError(f"{path}: its rows do not cover its tokens; make it again with: codraft train data")
         if rows is not None:
             self._ends, self._category = self._ends[:rows], self._category[:rows]
             self._tokens = self._tokens[: int(self._ends[-1]) if len(self._ends) else 0]
@@ -114,10 +117,43 @@ class TokenFile:
         return Row(self._tokens[start:end].astype(np.int64), bits.astype(bool), name or None)
 
 
+def told(path: Path, metadata: Mapping[str, str]) -> tuple[Origin, list[str]]:
+    """What the header of a token file says: where rows come from, and names of categories. SpecError."""
+    try:
+        origin, names = json.loads(metadata["origin"]), json.loads(metadata["categories"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise SpecError(f"{path} is broken: its header says {error}; make it again with: codraft train data") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpecError(f"{path} is broken: its categories are no names; make it again with: codraft train data")
+    found = load(Origin, origin, str(path))
+    check_positive(found.vocab_size, f"{path}: vocab_size")
+    return found, names
+
+
+def fault(arrays: Mapping[str, NDArray[Any]], categories: int, vocab_size: int) -> str | None:
+    """What is wrong with the arrays of a token file, None where nothing is."""
+    tokens, ends, mask, category = (arrays[name] for name in ARRAYS)
+    kinds = {"tokens": (np.uint16, np.uint32), "ends": (np.int64,), "mask": (np.uint8,), "category": CATEGORY_KINDS}
+    for name, allowed in kinds.items():
+        one = arrays[name]
+        if one.ndim != 1 or one.dtype not in allowed:
+            return f"its {name} are {one.dtype} of shape {list(one.shape)}"
+    if (int(ends[-1]) if len(ends) else 0) != len(tokens) or bool((np.diff(ends, prepend=0) <= 0).any()):
+        return "its rows do not cover its tokens"
+    if len(mask) != (len(tokens) + 7) // 8:
+        return f"its mask has {len(mask)} bytes for {len(tokens)} tokens"
+    if len(category) != len(ends) or (len(category) and int(category.max()) >= categories):
+        return f"its rows have categories that are not among its {categories}"
+    if len(tokens) and int(tokens.max()) >= vocab_size:
+        return f"token id {tokens.max()} is outside its vocabulary of {vocab_size}"
+    return None
+
+
 def write_tokens(path: Path, rows: Iterable[Row], origin: Origin) -> None:
     """Rows to a file that appears whole. SpecError where an id lies outside the vocabulary."""
     kept = [row for row in rows if len(row.ids)]
     names = sorted({row.category or "" for row in kept})
+    places = {name: place for place, name in enumerate(names)}
     lengths = [len(row.ids) for row in kept]
     ids = np.concatenate([row.ids for row in kept]) if kept else np.zeros(0, dtype=np.int64)
     if len(ids) and not 0 <= ids.min() <= ids.max() < origin.vocab_size:
@@ -128,7 +164,9 @@ def write_tokens(path: Path, rows: Iterable[Row], origin: Origin) -> None:
         "tokens": ids.astype(np.uint16 if origin.vocab_size <= 1 << 16 else np.uint32),
         "ends": np.cumsum(lengths, dtype=np.int64),
         "mask": np.packbits(bits),
-        "category": np.array([names.index(row.category or "") for row in kept], dtype=np.uint16),
+        "category": np.array(
+            [places[row.category or ""] for row in kept], dtype=np.uint16 if len(names) <= 1 << 16 else np.uint32
+        ),
     }
     save_arrays(path, arrays, metadata_of(origin, names))
 
