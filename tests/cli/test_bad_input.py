@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from codraft.cli.main import VERBS, main
 
@@ -346,6 +347,35 @@ def test_truncated_weights_are_refused(tiny_model_dir: Path, desk: Path, complai
 def test_a_folder_without_weights_is_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:
     (copy_of(tiny_model_dir, desk / "m") / "model.safetensors").unlink()
     assert complaint("generate", "m", *SHORT).startswith("cannot load model m: ")
+
+
+def test_a_model_that_lacks_a_tensor_is_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:
+    """transformers would run it on noise."""
+    file = copy_of(tiny_model_dir, desk / "m") / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("q_proj.weight"))
+    tensors.pop(name)
+    save_file(tensors, file, metadata={"format": "pt"})
+    said = complaint("generate", "m", *SHORT)
+    assert said.startswith("cannot load model m: its files lack 1 tensors")
+    assert name in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["vocab", "m", "--data", "ok.jsonl", "-o", "ok.jsonl"], "--data and --output are both ok.jsonl"),
+        (["vocab", "m", "--data", "t", "-o", "v", "--json", "./v"], "lies where"),
+        (["plan", "mtp", "m", "--data", "ok.jsonl", "--json", "ok.jsonl"], "--data and --json are both ok.jsonl"),
+        (["mtp", "m", "--data", "ok.jsonl", "-o", "out", "--json", "ok.jsonl"], "--data and --json are both ok.jsonl"),
+        (["mtp", "m", "--data", "t", "-o", "out", "--json", "out/model.safetensors"], "lies where --output is written"),
+        (["features", "m", "--data", "ok.jsonl", "-o", "../desk/ok.jsonl"], "--data and --output are both"),
+        (["data", "m", "-p", "ok.jsonl:4", "-o", "t", "--json", "ok.jsonl"], "--prompts and --json are both ok.jsonl"),
+        (["data", "m", "--streams", "streams.jsonl", "-o", "streams.jsonl"], "--streams and --output are both"),
+    ],
+)
+def test_nothing_that_is_read_is_written_over(words: list[str], said: str, complaint: Complaint) -> None:
+    assert said in complaint("train", *words)
 
 
 def test_a_tokenizer_that_cannot_be_read_is_refused(tiny_model_dir: Path, desk: Path, complaint: Complaint) -> None:

@@ -239,9 +239,10 @@ def train(
     It can be killed at any time: the same command goes on, and ends as if it had never been. run/log.jsonl has a row
     for each step. Under torchrun it runs on several devices.
     """
-    from codraft.core.record import check_destination, emit
+    from codraft.core.record import check_apart, check_destination, emit
 
     check_destination(json)
+    check_apart({"--output": output, "--json": json}, {"--data": [data]})
     from codraft.cli.train_table import print_training
     from codraft.cli.ui import QuietUi, RichUi
     from codraft.decode.hf.load import device

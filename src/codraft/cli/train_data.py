@@ -1,6 +1,8 @@
 """`codraft train data`: prompts, or none at all, to a token file of the target's own answers."""
 
 import json as json_text
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,13 +100,19 @@ def data(
 
     It can be killed at any time: the same command goes on. `codraft train show` shows the file.
     """
-    from codraft.core.record import check_destination, emit
+    from codraft.core.record import check_apart, check_destination, emit
     from codraft.core.spec import Sampling, sampling_of
 
     sampling = sampling_of(temperature, top_p, top_k, seed)
     if streams is not None and (sampling is not None or also_sampled or limit_tokens is not None):
         raise SpecError("--streams holds answers already: give it without flags on how to write them")
+    # A number behind a prompts' file is how many of them.
+    files = [re.sub(r":\d+$", "", one) for one in prompts or []]
+    others = {"--openers": openers, "--streams": streams}
+    read: dict[str, Sequence[str | Path]] = {"--prompts": files}
+    read |= {flag: [place] for flag, place in others.items() if place is not None}
     check_destination(json)
+    check_apart({"--output": output, "--json": json}, read)
     from codraft.cli.data_table import print_data
     from codraft.cli.ui import RichUi
     from codraft.train.data.job import DataJob, run_data

@@ -63,11 +63,12 @@ def features(
     import time
 
     from codraft.core.provenance import provenance
-    from codraft.core.record import check_destination, emit
+    from codraft.core.record import check_apart, check_destination, emit
     from codraft.core.spec import check_positive, parse_list
     from codraft.core.training import TrainFeaturesRecord
 
     check_destination(json)
+    check_apart({"--output": output, "--json": json}, {"--data": [data]})
     from codraft.train.pages import large_pages
 
     large_pages()

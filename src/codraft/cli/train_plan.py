@@ -35,10 +35,11 @@ def plan(
     """
     from codraft.cli.train import job_of
     from codraft.core.provenance import provenance
-    from codraft.core.record import check_destination, emit
+    from codraft.core.record import check_apart, check_destination, emit
     from codraft.core.training import TrainPlanRecord
 
     check_destination(json)
+    check_apart({"--json": json}, {"--data": [data]})
     from codraft.cli.plan_table import print_training_plan
     from codraft.decode.hf.load import device, device_label, engine_versions, load_card, resolved_dtype
     from codraft.train import plan as planning

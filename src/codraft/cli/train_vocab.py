@@ -42,7 +42,7 @@ def vocab(
         codraft train vocab demo --data tokens.safetensors --size 8192 -o vocab-8192.json
     """
     from codraft.core.files import check_writable
-    from codraft.core.record import check_destination, emit, write_record
+    from codraft.core.record import check_apart, check_destination, emit, write_record
     from codraft.core.spec import parse_list
 
     if size is not None and sizes is not None:
@@ -51,6 +51,7 @@ def vocab(
         raise SpecError("--output takes one vocabulary; choose it with --size")
     asked = [DEFAULT_SIZE if size is None else size] if sizes is None else parse_list(sizes, "--sizes", lowest=1)
     check_destination(json)
+    check_apart({"--output": output, "--json": json}, {"--data": [data]})
     if output is not None:
         check_writable(output)
     from codraft.cli.ui import RichUi

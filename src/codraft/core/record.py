@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,6 +95,19 @@ def check_destination(destination: str | None) -> None:
     """Refuse an unwritable `--json PATH` before the work starts."""
     if destination is not None and destination != "-":
         check_writable(Path(destination))
+
+
+def check_apart(written: Mapping[str, str | Path | None], read: Mapping[str, Sequence[str | Path]]) -> None:
+    """SpecError where a path that is written, by its flag, is one that is read, or two are one, or a record lies in the
+    folder that a command makes: what is there would be overwritten."""
+    goals = {flag: Path(place).resolve() for flag, place in written.items() if place is not None and str(place) != "-"}
+    sources = {Path(place).resolve(): flag for flag, places in read.items() for place in places}
+    for flag, goal in goals.items():
+        if goal in sources:
+            raise SpecError(f"{sources[goal]} and {flag} are both {written[flag]}; name another place for {flag}")
+        inside = next((other for other, place in goals.items() if other != flag and goal.is_relative_to(place)), None)
+        if inside is not None:
+            raise SpecError(f"{flag} {written[flag]} lies where {inside} is written; name a place outside")
 
 
 def read_record(path: Path, kind: type[R]) -> R:

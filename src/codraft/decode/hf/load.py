@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,10 +178,21 @@ def load_model(model_id: str, dtype: str = "auto", layers: int | None = None) ->
         kind = pick_dtype(dtype, own_dtype(config), device())
         # torch has no grouped matrix product in float64, which transformers would run a mixture of experts with.
         options = {"experts_implementation": "eager"} if kind == torch.float64 else {}
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=kind, **options, **LOCAL
-        ).to(device())
-        return HFModel(model, model_id)
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype=kind, output_loading_info=True, **options, **LOCAL
+        )
+        refuse_missing(found["missing_keys"], model_id)
+        return HFModel(model.to(device()), model_id)
+
+
+def refuse_missing(names: Collection[str], model_id: str) -> None:
+    """SpecError for tensors that no file holds: transformers fills them with noise and goes on."""
+    if names:
+        first = sorted(names)[0]
+        raise SpecError(
+            f"cannot load model {model_id}: its files lack {len(names)} tensors that its config asks for ({first}); "
+            "fetch it again, or mend the config"
+        )
 
 
 def keep_layers(config: Any, layers: int, model_id: str) -> None:
